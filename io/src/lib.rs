@@ -1,0 +1,1 @@
+//! The loops: the only clock and sockets.

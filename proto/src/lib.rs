@@ -1,0 +1,12 @@
+//! Bytes to values and back: HTTP/1.1, JSON, tickets, client addresses, answers.
+//!
+//! Called by weir-core (requests), weir-bench (tickets, answers) and the `weir` program (keys, answers).
+//! Invariants: no state between calls, no allocation on a request's path, no clock, no unsafe.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod ids;
+pub mod limits;
+pub mod text;

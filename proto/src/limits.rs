@@ -1,0 +1,24 @@
+//! Every limit of the wire, in one place (style §3). Core's capacities are in weir-core's `limits`.
+
+/// Longest request line, CRLF not counted; a longer one is 414. Room for every path of ours many times over.
+pub const REQUEST_LINE_BYTES_MAX: usize = 4 * 1024;
+/// Longest head (request line, header lines, blank line); a longer one is 431. Four times a full JWS ticket.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Most header lines; more are 431.
+pub const HEADER_LINES_MAX: usize = 64;
+/// Longest decoded body; a longer one is 413. The one object of design §4 is under 400 bytes.
+pub const BODY_BYTES_MAX: usize = 8 * 1024;
+/// Longest request id (client's text).
+pub const REQUEST_ID_BYTES_MAX: usize = 64;
+/// Shortest request id: fewer characters cannot be unique among a million buyers.
+pub const REQUEST_ID_BYTES_MIN: usize = 8;
+/// Longest nonce of a JWS ticket.
+pub const NONCE_BYTES_MAX: usize = 32;
+/// Longest path id.
+pub const PATH_ID_BYTES_MAX: usize = 16;
+/// Longest key id.
+pub const KEY_ID_BYTES_MAX: usize = 32;
+/// Longest ticket; checked before anything else is looked at (seed 000 §8.1).
+pub const TICKET_BYTES_MAX: usize = 4096;
+/// Longest `X-Weir-Device` value.
+pub const DEVICE_BYTES_MAX: usize = 128;

@@ -1,0 +1,11 @@
+//! Decisions: the shard, its limits, the ledger, the orders. Events in, effects out.
+//!
+//! Called by the drivers of weir-io through [`port::Handler`]. Invariants: no clock, no socket, no entropy, no
+//! unsafe; time comes as [`time::Now`], chance from a seed; every table and queue has its capacity in [`limits`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod limits;
+pub mod time;

@@ -1,0 +1,2 @@
+//! `weir`: see `weir --help`.
+fn main() {}
