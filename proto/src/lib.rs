@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+pub mod answer;
 pub mod ids;
 pub mod limits;
 pub mod text;

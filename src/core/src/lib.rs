@@ -7,5 +7,16 @@
 
 extern crate alloc;
 
+pub mod ask;
+pub mod journal;
+pub mod limit;
 pub mod limits;
+pub mod mail;
+pub mod order;
+pub mod port;
+pub mod record;
+pub mod rng;
+pub mod sale;
+pub mod stats;
 pub mod time;
+pub mod view;

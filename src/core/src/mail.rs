@@ -1,0 +1,78 @@
+//! Mail: every message between parts, by value, in one enum, so that a driver can carry it without knowing it.
+//!
+//! Parts and their mailboxes are named by [`Addr`]. A message between two parts keeps its order. Capacities of the
+//! boxes are in `limits`; askers bound what they have outstanding, so a box that is full is a named refusal.
+
+use crate::ask::{Answer, Ask};
+use crate::journal::{Batch, BatchResult, Image};
+use crate::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
+use crate::order::contract::{OrderBatch, OrderDone, OrderMessage, PaymentAnswer, PaymentAsk};
+use crate::record::AdmissionRecord;
+use crate::stats::Stats;
+use crate::view::SkuView;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// A part of weir that has a mailbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Addr {
+    /// One core's shard.
+    Shard(ShardId),
+    /// The embedded ledger's owner.
+    Owner,
+    /// The ledger's store: journal and snapshots.
+    Store,
+    /// The orders' worker.
+    Worker,
+    /// The order store: SQL.
+    OrderStore,
+    /// The operator's listener.
+    Ops,
+    /// The admission log's writer.
+    Log,
+}
+
+/// One message.
+#[derive(Clone, Debug)]
+pub enum Mail {
+    /// To the owner: do this before its deadline.
+    Ask(Ask),
+    /// From the owner to the asker: what came of it.
+    Answer(Answer),
+    /// Shard to owner: prepaid tokens, please.
+    LeaseDraw(LeaseDraw),
+    /// Owner to shard: here they are (maybe none).
+    LeaseGrant(LeaseGrant),
+    /// Shard to owner: unused tokens back.
+    LeaseReturn(LeaseReturn),
+    /// Shard to owner, at start and after a new owner boot is seen: send me every SKU's view.
+    ViewsAsk(ShardId),
+    /// Owner to shard: the state of one SKU as committed.
+    View(SkuView),
+    /// Owner to store: append this batch and sync.
+    Append(Box<Batch>),
+    /// Store to owner: the fate of a batch; its buffer comes back.
+    Appended(Box<BatchResult>),
+    /// Owner to store, at its start: give me what you have.
+    RecoverAsk,
+    /// Store to owner: newest snapshot and the batches after it.
+    Recovered(Box<Image>),
+    /// Worker to owner, at its start: send again what is not confirmed.
+    OutboxAsk,
+    /// Owner to worker: committed reservations that have no order yet. At least once.
+    Reserved(Vec<OrderMessage>),
+    /// Shard to worker: a verified payment.
+    PaymentAsk(Box<PaymentAsk>),
+    /// Worker to shard: what came of it.
+    PaymentAnswer(Box<PaymentAnswer>),
+    /// Worker to order store: one transaction.
+    Orders(Box<OrderBatch>),
+    /// Order store to worker: its results.
+    OrdersDone(Box<OrderDone>),
+    /// To the admission log. Dropped and counted when its box is full.
+    Record(AdmissionRecord),
+    /// Ops to any part: your counters, please.
+    StatsAsk,
+    /// Any part to ops.
+    Stats(Box<Stats>),
+}
