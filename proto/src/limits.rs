@@ -22,3 +22,5 @@ pub const KEY_ID_BYTES_MAX: usize = 32;
 pub const TICKET_BYTES_MAX: usize = 4096;
 /// Longest `X-Weir-Device` value.
 pub const DEVICE_BYTES_MAX: usize = 128;
+/// Longest `detail` of an answer before escaping: a member's name and what was expected fit many times.
+pub const ANSWER_DETAIL_BYTES_MAX: usize = 200;
