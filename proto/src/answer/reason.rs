@@ -67,6 +67,9 @@ reasons! {
     /// The ledger did not answer in time; the result is unknown and will be known to the status query.
     Pending = (202, SeckillPending, Ledger, "pending", false, Query, Pending,
         "结果尚未确定，请使用原请求编号查询", "The result is not known yet; ask for the status with the same request id.");
+    /// A status query closed the door for this request id (design §12.5); `original_code` is NOT_ACCEPTED.
+    Tombstoned = (200, RequestReplayed, Ledger, "tombstoned", false, Stop, NotAccepted,
+        "该请求未被受理，请停止使用该请求编号", "This request id was answered NOT_ACCEPTED before; it stays so.");
 
     // Sold out.
     /// The local mark says that the SKU is sold out.
@@ -95,6 +98,9 @@ reasons! {
     /// The request id was used with another body.
     RequestIdConflict = (400, RequestIdConflict, Ledger, "request_id_conflict", false, Alert, Rejected,
         "同一请求编号对应不同业务内容", "This request id was used for something else.");
+    /// The ledger refuses the quantity: fewer units are free, or the SKU's limit per request is lower.
+    QuantityRefused = (400, InvalidArgument, Ledger, "quantity_refused", false, FixRequest, Rejected,
+        "购买数量超过限制或剩余库存", "The quantity is above the limit or above what is left.");
 
     // The ticket.
     /// No `Authorization: Bearer` header.
