@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+pub mod addr;
 pub mod answer;
 pub mod ids;
 pub mod limits;

@@ -24,3 +24,11 @@ pub const TICKET_BYTES_MAX: usize = 4096;
 pub const DEVICE_BYTES_MAX: usize = 128;
 /// Longest `detail` of an answer before escaping: a member's name and what was expected fit many times.
 pub const ANSWER_DETAIL_BYTES_MAX: usize = 200;
+/// Longest PROXY protocol v1 line with its CR LF (its specification, §2.1).
+pub const PROXY_V1_BYTES_MAX: usize = 107;
+/// Longest PROXY protocol v2 header: addresses and a TLS client's extras fit; far below its field's 64 KiB.
+pub const PROXY_V2_BYTES_MAX: usize = 4096;
+/// Most parameters of one `Forwarded` element; RFC 7239 §5 defines four.
+pub const FORWARDED_PAIRS_MAX: usize = 16;
+/// Most trusted networks of one listener: each costs a comparison per request.
+pub const TRUSTED_NETWORKS_MAX: usize = 64;

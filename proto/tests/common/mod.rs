@@ -1,0 +1,26 @@
+//! Where the shared test data lies, for every vector test.
+
+use std::path::PathBuf;
+
+/// The text of `shared/data/<name>`.
+///
+/// Looked for in `$WEIR_SHARED/data`, then beside the repository (`../shared/data`), then one level higher
+/// (a worktree).
+pub fn shared_data(name: &str) -> String {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let mut places = vec![
+        here.join("../../shared/data"),
+        here.join("../../../shared/data"),
+    ];
+    if let Some(shared) = std::env::var_os("WEIR_SHARED") {
+        places.insert(0, PathBuf::from(shared).join("data"));
+    }
+    for place in &places {
+        if let Ok(text) = std::fs::read_to_string(place.join(name)) {
+            return text;
+        }
+    }
+    panic!(
+        "the test data file {name} was not found in {places:?}; set WEIR_SHARED to the directory that holds data/{name}"
+    );
+}
