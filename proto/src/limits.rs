@@ -20,6 +20,26 @@ pub const PATH_ID_BYTES_MAX: usize = 16;
 pub const KEY_ID_BYTES_MAX: usize = 32;
 /// Longest ticket; checked before anything else is looked at (seed 000 §8.1).
 pub const TICKET_BYTES_MAX: usize = 4096;
+/// Longest time a ticket may be valid: what leaks is soon worthless, and nonces need not be kept longer (design §12.12).
+pub const TICKET_WINDOW_MS_MAX: u64 = 60 * 60 * 1000;
+/// Most leeway for clocks that differ between minting and checking; NTP keeps them within milliseconds.
+pub const TICKET_LEEWAY_MS_MAX: u64 = 5_000;
+/// Longest JOSE header of a JWS ticket, decoded: alg, typ and the longest kid take 80 bytes.
+pub const JOSE_HEADER_BYTES_MAX: usize = 256;
+/// Longest claims object of a JWS ticket, decoded: ours take at most 512, the rest is room for white space.
+pub const CLAIMS_BYTES_MAX: usize = 1024;
+/// Shortest secret of a key: 256 bits (RFC 7518 §3.2).
+pub const SECRET_BYTES_MIN: usize = 32;
+/// Longest secret of a key: one block of SHA-256; a longer one would be hashed first and gain nothing.
+pub const SECRET_BYTES_MAX: usize = 64;
+/// Greatest numeric id: tickets and SQL hold it as a signed 64-bit integer (seed 000 §8.1).
+pub const ID_MAX: u64 = i64::MAX as u64;
+/// Most units of one submit on the wire; what a sale allows is policy.
+pub const QUANTITY_MAX: u32 = 1000;
+/// Longest payment id of the payment provider.
+pub const PAYMENT_ID_BYTES_MAX: usize = 64;
+/// How far a payment callback's time may be from ours, either way; the usual bound of payment providers.
+pub const PAYMENT_SKEW_MS_MAX: u64 = 5 * 60 * 1000;
 /// Longest `X-Weir-Device` value.
 pub const DEVICE_BYTES_MAX: usize = 128;
 /// Longest `detail` of an answer before escaping: a member's name and what was expected fit many times.

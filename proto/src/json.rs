@@ -1,0 +1,423 @@
+//! A strict reader of one flat JSON object, without allocation (RFC 8259).
+//!
+//! Called by `submit`, `ticket`, `payment`, the ops bodies and the load generator. Two layers: [`Scan`] yields every
+//! member; [`Object`] knows the allowed names, refuses others by name and refuses duplicates, escaped spellings included.
+//! Invariants: what is accepted here, every JSON parser accepts and reads alike; one level deep; integers only.
+//! Not here: nested values, fractions and exponents, comments, a byte order mark: all refused.
+
+mod text;
+
+pub use text::{JsonText, MEMBER_NAME_BYTES_MAX, MemberName};
+
+use core::fmt;
+use core::ops::RangeInclusive;
+
+/// Why a body is not the object that was asked for. Holds no value of the body, only names, so it may be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonError {
+    /// The bytes are not UTF-8; `at` is the first wrong byte.
+    NotUtf8 {
+        /// Offset in bytes.
+        at: usize,
+    },
+    /// A byte order mark stands first (RFC 8259 §8.1).
+    ByteOrderMark,
+    /// The text is not an object.
+    NotObject,
+    /// The grammar is broken at `at`.
+    Syntax {
+        /// Offset in bytes.
+        at: usize,
+    },
+    /// Something other than white space follows the object at `at`.
+    Trailing {
+        /// Offset in bytes.
+        at: usize,
+    },
+    /// One member is at fault.
+    Member {
+        /// Which one, as far as it can be shown.
+        name: MemberName,
+        /// What is wrong with it.
+        fault: MemberFault,
+    },
+}
+
+/// What is wrong with one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberFault {
+    /// The name is not one of the object's.
+    Unknown,
+    /// The name was given twice.
+    Duplicate,
+    /// The member must be there and is not.
+    Missing,
+    /// The value is an object or an array.
+    Nested,
+    /// The value is not a string.
+    NotText,
+    /// The value is not a whole number in plain digits.
+    NotInteger,
+    /// The value is not `true` or `false`.
+    NotBool,
+    /// The number is outside its range.
+    OutOfRange {
+        /// Least value.
+        min: u64,
+        /// Greatest value.
+        max: u64,
+    },
+    /// The string has fewer or more bytes than allowed.
+    Length {
+        /// Fewest bytes.
+        bytes_min: usize,
+        /// Most bytes.
+        bytes_max: usize,
+    },
+    /// The string has a character that is not allowed here; the text says which are.
+    Alphabet(&'static str),
+}
+
+impl JsonError {
+    /// The error for member `name`.
+    pub fn member(name: &str, fault: MemberFault) -> Self {
+        Self::Member {
+            name: MemberName::shown(name.chars()),
+            fault,
+        }
+    }
+
+    /// The error for a member that must be there.
+    pub fn missing(name: &str) -> Self {
+        Self::member(name, MemberFault::Missing)
+    }
+}
+
+impl fmt::Display for MemberFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("is not a member of this object; remove it"),
+            Self::Duplicate => f.write_str("is given twice; give it once"),
+            Self::Missing => f.write_str("is missing"),
+            Self::Nested => f.write_str("must not be an object or an array"),
+            Self::NotText => f.write_str("must be a string"),
+            Self::NotInteger => f.write_str("must be a whole number in plain digits"),
+            Self::NotBool => f.write_str("must be true or false"),
+            Self::OutOfRange { min, max } => write!(f, "must be a number from {min} to {max}"),
+            Self::Length {
+                bytes_min,
+                bytes_max,
+            } => write!(f, "must have {bytes_min} to {bytes_max} bytes"),
+            Self::Alphabet(allowed) => write!(f, "may hold only {allowed}"),
+        }
+    }
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotUtf8 { at } => write!(f, "the body is not UTF-8 at byte {at}"),
+            Self::ByteOrderMark => f.write_str("the body starts with a byte order mark; remove it"),
+            Self::NotObject => f.write_str("the body must be one JSON object"),
+            Self::Syntax { at } => write!(f, "the body is not valid JSON at byte {at}"),
+            Self::Trailing { at } => {
+                write!(f, "the body goes on after its object at byte {at}")
+            }
+            Self::Member { name, fault } => write!(f, "`{name}` {fault}"),
+        }
+    }
+}
+
+/// One value of a flat object.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// A string; its escapes are checked and not yet decoded.
+    Text(JsonText<'a>),
+    /// An integer that fits u64.
+    Integer(u64),
+    /// An integer below zero (`-0` too) or above 2^64-1.
+    OutsideU64,
+    /// `true` or `false`.
+    Bool(bool),
+    /// `null`.
+    Null,
+}
+
+/// A pull reader of any flat object: every member in order, whatever its name.
+pub struct Scan<'a> {
+    text: &'a str,
+    at: usize,
+    started: bool,
+    ended: bool,
+}
+
+impl<'a> Scan<'a> {
+    /// Starts on `bytes`, which must be UTF-8 and open an object.
+    ///
+    /// # Errors
+    /// `NotUtf8`, `ByteOrderMark` or `NotObject`.
+    pub fn open(bytes: &'a [u8]) -> Result<Self, JsonError> {
+        let text = core::str::from_utf8(bytes).map_err(|error| JsonError::NotUtf8 {
+            at: error.valid_up_to(),
+        })?;
+        if text.starts_with('\u{feff}') {
+            return Err(JsonError::ByteOrderMark);
+        }
+        let mut scan = Self {
+            text,
+            at: 0,
+            started: false,
+            ended: false,
+        };
+        scan.skip_space();
+        if scan.peek() != Some(b'{') {
+            return Err(JsonError::NotObject);
+        }
+        scan.at += 1;
+        Ok(scan)
+    }
+
+    /// The next member, or `None` after the closing brace and a check that nothing follows it.
+    ///
+    /// # Errors
+    /// `Syntax`, `Trailing`, or a `Member` fault `Nested` or `NotInteger`.
+    pub fn next_member(&mut self) -> Result<Option<(JsonText<'a>, Value<'a>)>, JsonError> {
+        match self.name()? {
+            None => Ok(None),
+            Some(name) => Ok(Some((name, self.value(name)?))),
+        }
+    }
+
+    /// Reads up to and over the colon.
+    fn name(&mut self) -> Result<Option<JsonText<'a>>, JsonError> {
+        if self.ended {
+            return Ok(None);
+        }
+        self.skip_space();
+        match self.peek() {
+            Some(b'}') => return self.end(),
+            Some(b',') if self.started => {
+                self.at += 1;
+                self.skip_space();
+            }
+            Some(b'"') if !self.started => {}
+            _ => return Err(self.syntax()),
+        }
+        self.started = true;
+        let name = self.string()?;
+        self.skip_space();
+        self.expect(b':')?;
+        self.skip_space();
+        Ok(Some(name))
+    }
+
+    fn end(&mut self) -> Result<Option<JsonText<'a>>, JsonError> {
+        self.at += 1;
+        self.skip_space();
+        if self.at != self.text.len() {
+            return Err(JsonError::Trailing { at: self.at });
+        }
+        self.ended = true;
+        Ok(None)
+    }
+
+    /// Reads the value of `name`; the cursor stands on its first byte.
+    fn value(&mut self, name: JsonText<'a>) -> Result<Value<'a>, JsonError> {
+        match self.peek() {
+            Some(b'"') => Ok(Value::Text(self.string()?)),
+            Some(b'-' | b'0'..=b'9') => self.integer(name),
+            Some(b't') => self.word("true", Value::Bool(true)),
+            Some(b'f') => self.word("false", Value::Bool(false)),
+            Some(b'n') => self.word("null", Value::Null),
+            Some(b'{' | b'[') => Err(fault(name, MemberFault::Nested)),
+            _ => Err(self.syntax()),
+        }
+    }
+
+    // RFC 8259 §6: [ minus ] int [ frac ] [ exp ], int without leading zeros. Only int is taken.
+    fn integer(&mut self, name: JsonText<'a>) -> Result<Value<'a>, JsonError> {
+        let negative = self.peek() == Some(b'-');
+        self.at += usize::from(negative);
+        let first = self.at;
+        let mut number = Some(0u64);
+        while let Some(digit @ b'0'..=b'9') = self.peek() {
+            if self.at == first + 1 && self.text.as_bytes()[first] == b'0' {
+                return Err(self.syntax());
+            }
+            number = number
+                .and_then(|n| n.checked_mul(10))
+                .and_then(|n| n.checked_add(u64::from(digit - b'0')));
+            self.at += 1;
+        }
+        if self.at == first {
+            return Err(self.syntax());
+        }
+        if let Some(b'.' | b'e' | b'E') = self.peek() {
+            return Err(fault(name, MemberFault::NotInteger));
+        }
+        match number {
+            Some(number) if !negative => Ok(Value::Integer(number)),
+            _ => Ok(Value::OutsideU64),
+        }
+    }
+
+    fn word(&mut self, word: &str, value: Value<'a>) -> Result<Value<'a>, JsonError> {
+        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+            return Err(self.syntax());
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn string(&mut self) -> Result<JsonText<'a>, JsonError> {
+        self.expect(b'"')?;
+        let (text, raw_bytes) =
+            JsonText::scan(&self.text[self.at..]).map_err(|offset| JsonError::Syntax {
+                at: self.at + offset,
+            })?;
+        self.at += raw_bytes + 1; // the closing quote
+        Ok(text)
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
+        if self.peek() != Some(byte) {
+            return Err(self.syntax());
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    // RFC 8259 §2: these four bytes and no others.
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn syntax(&self) -> JsonError {
+        JsonError::Syntax { at: self.at }
+    }
+}
+
+fn fault(name: JsonText<'_>, fault: MemberFault) -> JsonError {
+    JsonError::Member {
+        name: MemberName::shown(name.chars()),
+        fault,
+    }
+}
+
+/// A pull reader of one object whose members are known by name.
+pub struct Object<'a> {
+    scan: Scan<'a>,
+    names: &'static [&'static str],
+    seen: u32,
+}
+
+impl<'a> Object<'a> {
+    /// Starts on `bytes`; `names` are the allowed members, at most 32.
+    ///
+    /// # Errors
+    /// As [`Scan::open`].
+    pub fn open(bytes: &'a [u8], names: &'static [&'static str]) -> Result<Self, JsonError> {
+        assert!(names.len() <= 32, "the set of seen members is one u32");
+        Ok(Self {
+            scan: Scan::open(bytes)?,
+            names,
+            seen: 0,
+        })
+    }
+
+    /// The next member, or `None` at the end. After an error the reader must not be used again.
+    ///
+    /// # Errors
+    /// As [`Scan::next_member`], and `Unknown` and `Duplicate`, judged on the decoded name.
+    pub fn next_member(&mut self) -> Result<Option<Member<'a>>, JsonError> {
+        let Some(raw) = self.scan.name()? else {
+            return Ok(None);
+        };
+        let Some(index) = self.names.iter().position(|name| raw.is(name)) else {
+            return Err(fault(raw, MemberFault::Unknown));
+        };
+        if self.seen & (1 << index) != 0 {
+            return Err(fault(raw, MemberFault::Duplicate));
+        }
+        self.seen |= 1 << index;
+        Ok(Some(Member {
+            name: self.names[index],
+            value: self.scan.value(raw)?,
+        }))
+    }
+}
+
+/// One member of an [`Object`].
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'a> {
+    /// Its name, one of the object's.
+    pub name: &'static str,
+    /// Its value.
+    pub value: Value<'a>,
+}
+
+impl<'a> Member<'a> {
+    /// The value as an integer within `range`.
+    ///
+    /// # Errors
+    /// `NotInteger` for another type, `OutOfRange` (also for every number with a minus sign).
+    pub fn integer(&self, range: RangeInclusive<u64>) -> Result<u64, JsonError> {
+        let (min, max) = (*range.start(), *range.end());
+        match self.value {
+            Value::Integer(number) if range.contains(&number) => Ok(number),
+            Value::Integer(_) | Value::OutsideU64 => {
+                Err(self.fault(MemberFault::OutOfRange { min, max }))
+            }
+            _ => Err(self.fault(MemberFault::NotInteger)),
+        }
+    }
+
+    /// The value as a string.
+    ///
+    /// # Errors
+    /// `NotText` for another type.
+    pub fn text(&self) -> Result<JsonText<'a>, JsonError> {
+        match self.value {
+            Value::Text(text) => Ok(text),
+            _ => Err(self.fault(MemberFault::NotText)),
+        }
+    }
+
+    /// The value as `true` or `false`.
+    ///
+    /// # Errors
+    /// `NotBool` for another type.
+    pub fn bool(&self) -> Result<bool, JsonError> {
+        match self.value {
+            Value::Bool(value) => Ok(value),
+            _ => Err(self.fault(MemberFault::NotBool)),
+        }
+    }
+
+    /// The error that names this member.
+    pub fn fault(&self, fault: MemberFault) -> JsonError {
+        JsonError::member(self.name, fault)
+    }
+}
+
+/// The value of member `name` of a flat object, whatever its other members are; the whole object is checked.
+/// For reading answers, where the server may add members.
+///
+/// # Errors
+/// As [`Scan::next_member`], and `Duplicate` when `name` is given twice.
+pub fn field<'a>(bytes: &'a [u8], name: &str) -> Result<Option<Value<'a>>, JsonError> {
+    let mut scan = Scan::open(bytes)?;
+    let mut found = None;
+    while let Some((member, value)) = scan.next_member()? {
+        if member.is(name) && found.replace(value).is_some() {
+            return Err(fault(member, MemberFault::Duplicate));
+        }
+    }
+    Ok(found)
+}

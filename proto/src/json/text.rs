@@ -1,0 +1,208 @@
+//! JSON strings: checked once, decoded lazily into the caller's buffer or compared without one.
+//!
+//! Called by the reader above. Invariant: a [`JsonText`] holds only well-formed escapes (RFC 8259 §7), surrogates in pairs.
+
+use crate::text::Text;
+use core::fmt;
+
+/// Most bytes of a member's name that an error repeats: enough to recognise it, too few to abuse an answer with it.
+pub const MEMBER_NAME_BYTES_MAX: usize = 32;
+
+/// The name of a member as an error may show it: at most 32 bytes of `[A-Za-z0-9_.:-]`, others as `?`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct MemberName(Text<MEMBER_NAME_BYTES_MAX>);
+
+impl MemberName {
+    /// Keeps the first characters; what could break an answer, a log line or a page becomes `?`.
+    pub fn shown(chars: impl Iterator<Item = char>) -> Self {
+        let mut bytes = [0; MEMBER_NAME_BYTES_MAX];
+        let mut len = 0;
+        for (slot, char) in bytes.iter_mut().zip(chars) {
+            let plain = char.is_ascii_alphanumeric() || matches!(char, '_' | '.' | ':' | '-');
+            *slot = if plain { char as u8 } else { b'?' };
+            len += 1;
+        }
+        Self(Text::new(&bytes[..len]).expect("only visible ASCII was put in"))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl fmt::Display for MemberName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for MemberName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// The inside of one JSON string. `Debug` shows its length only: it may be a user's.
+#[derive(Clone, Copy)]
+pub struct JsonText<'a> {
+    raw: &'a str,
+    escaped: bool,
+}
+
+impl fmt::Debug for JsonText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JsonText({} raw bytes)", self.raw.len())
+    }
+}
+
+impl<'a> JsonText<'a> {
+    /// Reads up to the closing quote of `input`, which starts after the opening one; gives the raw bytes read.
+    /// The error is the offset of the first byte that breaks the grammar.
+    pub(super) fn scan(input: &'a str) -> Result<(Self, usize), usize> {
+        let bytes = input.as_bytes();
+        let mut at = 0;
+        let mut escaped = false;
+        loop {
+            match bytes.get(at) {
+                Some(b'"') => break,
+                Some(b'\\') => {
+                    escaped = true;
+                    at += escape_bytes(&bytes[at..]).ok_or(at)?;
+                }
+                Some(0x00..=0x1f) | None => return Err(at),
+                Some(_) => at += 1,
+            }
+        }
+        let raw = &input[..at];
+        Ok((Self { raw, escaped }, at))
+    }
+
+    /// The decoded characters.
+    pub fn chars(self) -> Decoded<'a> {
+        Decoded {
+            rest: self.raw.chars(),
+        }
+    }
+
+    /// True when the decoded string is `text`.
+    pub fn is(self, text: &str) -> bool {
+        if self.escaped {
+            self.chars().eq(text.chars())
+        } else {
+            self.raw == text
+        }
+    }
+
+    /// The string as it stands in the input, when it has no escapes.
+    pub fn plain(self) -> Option<&'a str> {
+        (!self.escaped).then_some(self.raw)
+    }
+
+    /// Decodes into `out`; `None` when the decoded string is longer than `out`.
+    pub fn decode(self, out: &mut [u8]) -> Option<&str> {
+        let mut len = 0;
+        if self.escaped {
+            for char in self.chars() {
+                let end = len + char.len_utf8();
+                char.encode_utf8(out.get_mut(len..end)?);
+                len = end;
+            }
+        } else {
+            len = self.raw.len();
+            out.get_mut(..len)?.copy_from_slice(self.raw.as_bytes());
+        }
+        Some(core::str::from_utf8(&out[..len]).expect("whole characters were written"))
+    }
+
+    /// The decoded string inline; `None` when it is longer than `N` or has a byte that is not visible ASCII.
+    pub fn visible<const N: usize>(self) -> Option<Text<N>> {
+        if !self.escaped {
+            return Text::new(self.raw.as_bytes());
+        }
+        let mut scratch = [0; N];
+        Text::new(self.decode(&mut scratch)?.as_bytes())
+    }
+
+    /// True when the decoded string has more than `bytes_max` bytes.
+    pub fn is_longer_than(self, bytes_max: usize) -> bool {
+        if !self.escaped {
+            return self.raw.len() > bytes_max;
+        }
+        self.chars().map(char::len_utf8).sum::<usize>() > bytes_max
+    }
+}
+
+/// The decoded characters of a [`JsonText`].
+pub struct Decoded<'a> {
+    rest: core::str::Chars<'a>,
+}
+
+impl Decoded<'_> {
+    fn unit(&mut self) -> Option<u32> {
+        let mut unit = 0;
+        for _ in 0..4 {
+            unit = unit << 4 | self.rest.next()?.to_digit(16)?;
+        }
+        Some(unit)
+    }
+}
+
+impl Iterator for Decoded<'_> {
+    type Item = char;
+
+    fn next(&mut self) -> Option<char> {
+        let char = self.rest.next()?;
+        if char != '\\' {
+            return Some(char);
+        }
+        match self.rest.next()? {
+            'b' => Some('\u{8}'),
+            'f' => Some('\u{c}'),
+            'n' => Some('\n'),
+            'r' => Some('\r'),
+            't' => Some('\t'),
+            'u' => {
+                let unit = self.unit()?;
+                if !is_high(unit) {
+                    return char::from_u32(unit);
+                }
+                self.rest.nth(1)?; // the `\u` of the low half
+                let low = self.unit()?;
+                char::from_u32(0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00))
+            }
+            other => Some(other), // quote, backslash, slash
+        }
+    }
+}
+
+fn is_high(unit: u32) -> bool {
+    (0xd800..0xdc00).contains(&unit)
+}
+
+/// The length of the escape at the start of `bytes`; `None` when it is not one.
+fn escape_bytes(bytes: &[u8]) -> Option<usize> {
+    match bytes.get(1)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
+        b'u' => match hex_unit(bytes)? {
+            // RFC 8259 §8.2: a lone surrogate has no meaning that two parsers share.
+            unit if is_high(unit) => {
+                let low = hex_unit(&bytes[6..])?;
+                (0xdc00..0xe000).contains(&low).then_some(12)
+            }
+            0xdc00..0xe000 => None,
+            _ => Some(6),
+        },
+        _ => None,
+    }
+}
+
+/// The unit of a `\uXXXX` at the start of `bytes`.
+fn hex_unit(bytes: &[u8]) -> Option<u32> {
+    if bytes.get(..2)? != b"\\u" {
+        return None;
+    }
+    bytes.get(2..6)?.iter().try_fold(0, |unit, &byte| {
+        Some(unit << 4 | char::from(byte).to_digit(16)?)
+    })
+}

@@ -1,0 +1,157 @@
+//! Strict base64url without padding (RFC 4648 §5, RFC 7515 §2).
+//!
+//! Called by both ticket forms. Invariant: every byte string has exactly one spelling; anything else is refused
+//! (padding, white space, the `+/` alphabet, non-zero trailing bits), so no bit of a ticket can be changed unseen.
+
+use alloc::vec::Vec;
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Marks a byte outside the alphabet; its high bits survive the OR of four values.
+const BAD: u8 = 0xff;
+
+const VALUES: [u8; 256] = {
+    let mut values = [BAD; 256];
+    let mut index = 0;
+    while index < 64 {
+        values[ALPHABET[index] as usize] = index as u8;
+        index += 1;
+    }
+    values
+};
+
+/// The characters that `bytes` bytes take.
+pub const fn encoded_len(bytes: usize) -> usize {
+    bytes / 3 * 4 + [0, 2, 3][bytes % 3]
+}
+
+/// The bytes that `chars` characters hold, if that many characters can be an encoding.
+pub const fn decoded_len(chars: usize) -> Option<usize> {
+    match chars % 4 {
+        0 => Some(chars / 4 * 3),
+        1 => None,
+        rest => Some(chars / 4 * 3 + rest - 1),
+    }
+}
+
+/// Decodes `text` into the front of `out` and gives that part; `None` when it is not the one strict spelling or
+/// does not fit.
+pub fn decode<'o>(text: &[u8], out: &'o mut [u8]) -> Option<&'o [u8]> {
+    let out = out.get_mut(..decoded_len(text.len())?)?;
+    let mut quads = text.chunks_exact(4);
+    let mut triples = out.chunks_exact_mut(3);
+    let mut seen = 0;
+    for (quad, triple) in quads.by_ref().zip(triples.by_ref()) {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|i| VALUES[usize::from(quad[i])]);
+        seen |= a | b | c | d;
+        triple.copy_from_slice(&[a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d]);
+    }
+    let rest = triples.into_remainder();
+    match *quads.remainder() {
+        [a, b] => {
+            let [a, b] = [a, b].map(|byte| VALUES[usize::from(byte)]);
+            seen |= a | b;
+            rest[0] = a << 2 | b >> 4;
+            if b & 0x0f != 0 {
+                return None; // RFC 4648 §3.5: the unused bits are zero
+            }
+        }
+        [a, b, c] => {
+            let [a, b, c] = [a, b, c].map(|byte| VALUES[usize::from(byte)]);
+            seen |= a | b | c;
+            rest.copy_from_slice(&[a << 2 | b >> 4, b << 4 | c >> 2]);
+            if c & 0x03 != 0 {
+                return None; // as above
+            }
+        }
+        _ => {}
+    }
+    (seen < 64).then_some(out)
+}
+
+/// Encodes `bytes` into the front of `out` and gives the characters written.
+///
+/// `out` holds at least `encoded_len(bytes.len())` bytes; the callers size it from constants.
+pub fn encode(bytes: &[u8], out: &mut [u8]) -> usize {
+    let len = encoded_len(bytes.len());
+    for (triple, quad) in bytes.chunks(3).zip(out[..len].chunks_mut(4)) {
+        let mut group = [0; 3];
+        group[..triple.len()].copy_from_slice(triple);
+        let [a, b, c] = group;
+        let values = [
+            a >> 2,
+            (a << 4 | b >> 4) & 63,
+            (b << 2 | c >> 6) & 63,
+            c & 63,
+        ];
+        for (slot, value) in quad.iter_mut().zip(values) {
+            *slot = ALPHABET[usize::from(value)];
+        }
+    }
+    len
+}
+
+/// Appends the encoding of `bytes` to `out`.
+pub fn append(bytes: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + encoded_len(bytes.len()), 0);
+    encode(bytes, &mut out[start..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc4648_examples_without_padding() {
+        for (bytes, text) in [
+            (&b""[..], &b""[..]),
+            (b"f", b"Zg"),
+            (b"fo", b"Zm8"),
+            (b"foo", b"Zm9v"),
+            (b"foob", b"Zm9vYg"),
+            (b"fooba", b"Zm9vYmE"),
+            (b"foobar", b"Zm9vYmFy"),
+            (&[0xfb, 0xff, 0xbf], b"-_-_"),
+        ] {
+            let mut out = Vec::new();
+            append(bytes, &mut out);
+            assert_eq!(out, text);
+            assert_eq!(decode(text, &mut [0; 16]), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn every_text_that_decodes_is_the_one_that_encodes() {
+        // All texts of 2 and 3 bytes of any value: at most one spelling per byte string.
+        for a in 0..=255u8 {
+            for b in 0..=255u8 {
+                for text in [&[a, b][..], &[b'A', a, b]] {
+                    if let Some(bytes) = decode(text, &mut [0; 2]) {
+                        let mut back = Vec::new();
+                        append(bytes, &mut back);
+                        assert_eq!(back, text);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn refuses_other_spellings_and_what_does_not_fit() {
+        for text in [
+            &b"A"[..],
+            b"AAAAA",
+            b"AA==",
+            b"AB",
+            b"AAB",
+            b"A A",
+            b"AA\n",
+            b"+/+/",
+            b"AAA\x80",
+        ] {
+            assert_eq!(decode(text, &mut [0; 16]), None, "{text:?}");
+        }
+        assert_eq!(decode(b"AAAA", &mut [0; 2]), None);
+    }
+}
