@@ -36,7 +36,7 @@ pub struct LeaseGrant {
     pub seq: u64,
     /// Tokens granted, 0..=want.
     pub tokens: u32,
-    /// Milliseconds from receipt after which they are void.
+    /// Milliseconds after which they are void, counted by the shard from its last sending of the draw: never later than the owner counts.
     pub ttl_ms: u64,
     /// With fewer tokens than wanted: ask again no sooner than this.
     pub retry_ms: u64,

@@ -1,4 +1,11 @@
-//! Limits: GCRA, the keyed table, leases, in-flight slots.
+//! Limits: GCRA, the keyed table, prepaid budget, in-flight slots.
+//!
+//! The admission pipeline asks them in the order of design §4. User, device and budget are charged all or nothing:
+//! probe both tables, take from the budget last, then charge both probes; a refusal by any of them charges none (B21).
 
+pub mod book;
+pub mod budget;
 pub mod gcra;
+pub mod inflight;
 pub mod lease;
+pub mod table;
