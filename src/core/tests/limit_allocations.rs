@@ -1,0 +1,97 @@
+//! No decision of the limits allocates: counted by this binary's own allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_core::limit::book::LeaseBook;
+use weir_core::limit::budget::BudgetShare;
+use weir_core::limit::gcra::{Bucket, Policy, Rate};
+use weir_core::limit::inflight::{SkuSlot, SlotCaps, Slots};
+use weir_core::limit::lease::ShardId;
+use weir_core::limit::table::{KeyedLimiter, TableSpec};
+use weir_core::time::Mono;
+use weir_proto::ids::{ActivityId, SkuId, SkuKey};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on unchanged to `System`, which keeps the contract; counting touches no memory of the caller.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises about `layout` are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `alloc` above with this layout, so from `System`.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static GLOBAL: Counting = Counting;
+
+fn main() {
+    let policy = Policy::new(Rate::per_second(5), 10).expect("enforceable");
+    let spec = TableSpec {
+        slots: 1 << 12,
+        policy,
+        overflow: policy,
+        secret: [1; 16],
+    };
+    let (mut users, mut devices) = (
+        KeyedLimiter::new(Mono(0), &spec),
+        KeyedLimiter::new(Mono(0), &spec),
+    );
+    let mut instance = Bucket::full(
+        Policy::new(Rate::per_second(1_000_000), 1_000).expect("enforceable"),
+        Mono(0),
+    );
+    let mut book = LeaseBook::new(Mono(0), 1, Rate::per_second(50_000), 2).expect("enforceable");
+    let sku = SkuKey {
+        activity: ActivityId(1),
+        sku: SkuId(1),
+    };
+    let mut share = BudgetShare::new(Mono(0), ShardId(0), sku, 7);
+    let mut slots = Slots::new(
+        SlotCaps {
+            instance_max: 64,
+            status_reserved: 8,
+            sku_max: 32,
+        },
+        1,
+    );
+    let (mut admitted, before) = (0u64, ALLOCATIONS.load(Ordering::Relaxed));
+    for user in 0..2_000_000u64 {
+        let now = Mono(user * 1_000);
+        if let Some(grant) = share.want(now).and_then(|draw| book.draw(now, &draw)) {
+            share.grant(now, &grant);
+        }
+        if !instance.take(now, 1).is_allow() {
+            continue;
+        }
+        let (user_key, device_key) = (
+            users.key(&user.to_le_bytes()),
+            devices.key(&(user / 3).to_le_bytes()),
+        );
+        let (a, b) = (
+            users.probe(now, user_key, 1),
+            devices.probe(now, device_key, 1),
+        );
+        if !a.verdict.and(b.verdict).is_allow() || !share.take(now, 1) {
+            continue;
+        }
+        users.charge(a);
+        devices.charge(b);
+        let slot = slots.acquire_submit(SkuSlot(0)).expect("released below");
+        slots.release(slot);
+        admitted += 1;
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    println!("limits: 2000000 decisions, {admitted} admitted, {allocations} allocations");
+    assert_eq!(allocations, 0, "a decision allocated");
+    assert!(admitted > 1_000);
+    assert_eq!(u64::from(slots.in_flight()), 0);
+    share.audit();
+}
