@@ -9,6 +9,7 @@ extern crate alloc;
 
 pub mod addr;
 pub mod answer;
+pub mod http;
 pub mod ids;
 pub mod json;
 pub mod limits;

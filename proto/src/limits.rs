@@ -52,3 +52,22 @@ pub const PROXY_V2_BYTES_MAX: usize = 4096;
 pub const FORWARDED_PAIRS_MAX: usize = 16;
 /// Most trusted networks of one listener: each costs a comparison per request.
 pub const TRUSTED_NETWORKS_MAX: usize = 64;
+/// Longest chunked body as sent, from the first chunk-size line to the last chunk; more is 413. Twice the decoded
+/// limit, so that honest chunks of 16 bytes and more fit and one-byte chunks (6 bytes each) do not pay off.
+pub const CHUNKED_WIRE_BYTES_MAX: usize = 16 * 1024;
+/// Most hexadecimal digits of a chunk size; more is 400. Sixteen digits are a `u64`: no sum can overflow unseen.
+pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
+/// Longest extension text of one chunk, from its first semicolon; more is 400. We know no extension: room for a foreign one.
+pub const CHUNK_EXTENSION_BYTES_MAX: usize = 64;
+/// Most extension bytes of one request; more is 400. Extensions must not pay for reading without a body (CVE-2024-22019).
+pub const CHUNK_EXTENSION_BYTES_SUM_MAX: usize = 512;
+/// Longest chunk-size line with its CRLF; follows from the two limits above.
+pub const CHUNK_LINE_BYTES_MAX: usize = CHUNK_SIZE_DIGITS_MAX + CHUNK_EXTENSION_BYTES_MAX + 2;
+/// Longest trailer section with its blank line; more is 431. Trailers are dropped: room for a checksum or two.
+pub const TRAILER_BYTES_MAX: usize = 1024;
+/// Most trailer lines; more are 431.
+pub const TRAILER_LINES_MAX: usize = 16;
+/// Most bytes of one request on the wire: what a connection must be able to hold in one piece for the parser.
+/// The terms: a skipped CRLF, the head, a chunked body, its last size line, its trailers.
+pub const REQUEST_BYTES_MAX: usize =
+    2 + HEAD_BYTES_MAX + CHUNKED_WIRE_BYTES_MAX + CHUNK_LINE_BYTES_MAX + TRAILER_BYTES_MAX;

@@ -1,0 +1,199 @@
+//! One header line: its split into name and value, and the names that mean something here.
+//!
+//! Called by the parser for the head and by the chunk reader for trailers. Strict: RFC 9112 §5 without obs-fold.
+
+use super::class::{self, TOKEN};
+use super::reject::HttpReject;
+use core::ops::Range;
+
+/// A field whose value a request keeps; each at most once per head, except where noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Field {
+    /// `Host`, validated.
+    Host,
+    /// `Authorization`: carries the ticket.
+    Authorization,
+    /// `Content-Type`.
+    ContentType,
+    /// `Idempotency-Key`: may replace the body's `request_id`.
+    IdempotencyKey,
+    /// `X-Weir-Device`: the device id that the ticket may be bound to.
+    Device,
+    /// `Accept-Language`; the first line counts when there are several.
+    AcceptLanguage,
+    /// `Origin`: the shop's page that asks (Fetch standard, CORS protocol).
+    Origin,
+    /// `Access-Control-Request-Method` of a preflight.
+    AccessControlRequestMethod,
+    /// `Access-Control-Request-Headers` of a preflight; the first line counts when there are several.
+    AccessControlRequestHeaders,
+    /// `X-Weir-Signature` of a payment callback.
+    Signature,
+    /// `X-Weir-Timestamp` of a payment callback.
+    Timestamp,
+}
+
+impl Field {
+    /// How many fields are kept.
+    pub const COUNT: usize = Self::Timestamp as usize + 1;
+
+    /// True when a second line is not an error: the field is a list, and its first line is enough for us.
+    pub(super) const fn may_repeat(self) -> bool {
+        matches!(
+            self,
+            Self::AcceptLanguage | Self::AccessControlRequestHeaders
+        )
+    }
+}
+
+/// What a field name means to the parser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Kept(Field),
+    Connection,
+    ContentLength,
+    TransferEncoding,
+    Expect,
+    Forwarded,
+    XForwardedFor,
+    /// Checked like every line, then dropped.
+    Other,
+}
+
+pub(super) const FORWARDED: &[u8] = b"forwarded";
+pub(super) const X_FORWARDED_FOR: &[u8] = b"x-forwarded-for";
+
+/// Names a field: by length and first letter, so that at most one comparison follows.
+pub(super) fn name_of(name: &[u8]) -> Name {
+    let Some(first) = name.first() else {
+        return Name::Other;
+    };
+    let (known, meaning): (&[u8], Name) = match (name.len(), first | 0x20) {
+        (4, b'h') => (b"host", Name::Kept(Field::Host)),
+        (6, b'e') => (b"expect", Name::Expect),
+        (6, b'o') => (b"origin", Name::Kept(Field::Origin)),
+        (9, b'f') => (FORWARDED, Name::Forwarded),
+        (10, b'c') => (b"connection", Name::Connection),
+        (12, b'c') => (b"content-type", Name::Kept(Field::ContentType)),
+        (13, b'a') => (b"authorization", Name::Kept(Field::Authorization)),
+        (13, b'x') => (b"x-weir-device", Name::Kept(Field::Device)),
+        (14, b'c') => (b"content-length", Name::ContentLength),
+        (15, b'a') => (b"accept-language", Name::Kept(Field::AcceptLanguage)),
+        (15, b'i') => (b"idempotency-key", Name::Kept(Field::IdempotencyKey)),
+        (15, b'x') => (X_FORWARDED_FOR, Name::XForwardedFor),
+        (16, b'x') => match name[7] | 0x20 {
+            b's' => (b"x-weir-signature", Name::Kept(Field::Signature)),
+            _ => (b"x-weir-timestamp", Name::Kept(Field::Timestamp)),
+        },
+        (17, b't') => (b"transfer-encoding", Name::TransferEncoding),
+        (29, b'a') => (
+            b"access-control-request-method",
+            Name::Kept(Field::AccessControlRequestMethod),
+        ),
+        (30, b'a') => (
+            b"access-control-request-headers",
+            Name::Kept(Field::AccessControlRequestHeaders),
+        ),
+        _ => return Name::Other,
+    };
+    if name.eq_ignore_ascii_case(known) {
+        meaning
+    } else {
+        Name::Other
+    }
+}
+
+/// Splits one line (without CRLF) into the length of its name and the place of its value, white space around it dropped.
+///
+/// # Errors
+/// `FieldName` when no token followed by a colon starts the line (a folded line has none), `FieldValue` for a control byte.
+pub(super) fn split(line: &[u8]) -> Result<(usize, Range<usize>), HttpReject> {
+    let name_bytes = class::run(line, TOKEN);
+    if name_bytes == 0 || line.get(name_bytes) != Some(&b':') {
+        return Err(HttpReject::FieldName); // RFC 9112 §5.1: no white space between name and colon
+    }
+    let value = trimmed(line, name_bytes + 1..line.len());
+    if has_control(&line[value.clone()]) {
+        return Err(HttpReject::FieldValue); // RFC 9110 §5.5; obs-text passes, CR and NUL do not
+    }
+    Ok((name_bytes, value))
+}
+
+/// Narrows `range` of `bytes` to leave out spaces and tabs at both ends (OWS, RFC 9110 §5.6.3).
+pub(super) fn trimmed(bytes: &[u8], mut range: Range<usize>) -> Range<usize> {
+    let is_blank = |byte: u8| byte == b' ' || byte == b'\t';
+    while range.start < range.end && is_blank(bytes[range.start]) {
+        range.start += 1;
+    }
+    while range.start < range.end && is_blank(bytes[range.end - 1]) {
+        range.end -= 1;
+    }
+    range
+}
+
+/// True when a control byte other than HTAB is in `value`. No early exit: the loop becomes vector code.
+fn has_control(value: &[u8]) -> bool {
+    value.iter().fold(false, |found, &byte| {
+        found | ((byte < 0x20) & (byte != b'\t')) | (byte == 0x7f)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_name_is_found_in_any_case_and_its_neighbours_are_not() {
+        for (name, meaning) in [
+            ("Host", Name::Kept(Field::Host)),
+            ("EXPECT", Name::Expect),
+            ("origin", Name::Kept(Field::Origin)),
+            ("Forwarded", Name::Forwarded),
+            ("Connection", Name::Connection),
+            ("Content-Type", Name::Kept(Field::ContentType)),
+            ("Authorization", Name::Kept(Field::Authorization)),
+            ("X-Weir-Device", Name::Kept(Field::Device)),
+            ("Content-Length", Name::ContentLength),
+            ("Accept-Language", Name::Kept(Field::AcceptLanguage)),
+            ("Idempotency-Key", Name::Kept(Field::IdempotencyKey)),
+            ("X-Forwarded-For", Name::XForwardedFor),
+            ("X-Weir-Signature", Name::Kept(Field::Signature)),
+            ("X-Weir-Timestamp", Name::Kept(Field::Timestamp)),
+            ("Transfer-Encoding", Name::TransferEncoding),
+            (
+                "Access-Control-Request-Method",
+                Name::Kept(Field::AccessControlRequestMethod),
+            ),
+            (
+                "Access-Control-Request-Headers",
+                Name::Kept(Field::AccessControlRequestHeaders),
+            ),
+        ] {
+            assert_eq!(name_of(name.as_bytes()), meaning, "{name}");
+            assert_eq!(name_of(&name.as_bytes()[1..]), Name::Other, "{name}");
+            let underscored = name.replace('-', "_");
+            if underscored != name {
+                assert_eq!(name_of(underscored.as_bytes()), Name::Other, "{name}");
+            }
+        }
+        assert_eq!(name_of(b""), Name::Other);
+    }
+
+    #[test]
+    fn a_value_loses_the_blanks_around_it_and_nothing_else() {
+        let line = b"X-Test: \t two words \t";
+        let (name_bytes, value) = split(line).unwrap();
+        assert_eq!(
+            (&line[..name_bytes], &line[value]),
+            (&b"X-Test"[..], &b"two words"[..])
+        );
+        assert_eq!(split(b"a:").unwrap(), (1, 2..2));
+        assert_eq!(split(b"a: \t "), Ok((1, 5..5)));
+        assert_eq!(split(b"a : b"), Err(HttpReject::FieldName));
+        assert_eq!(split(b" a: b"), Err(HttpReject::FieldName));
+        assert_eq!(split(b"a: b\rc"), Err(HttpReject::FieldValue));
+        assert_eq!(split(b"a: b\x7f"), Err(HttpReject::FieldValue));
+        assert!(split(b"a: caf\xc3\xa9").is_ok());
+    }
+}

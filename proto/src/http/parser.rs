@@ -1,0 +1,388 @@
+//! The request parser: one value per connection that turns the bytes so far into a request, a refusal or "more, please".
+//!
+//! Called by weir-core with all bytes not yet consumed. Lines are checked one by one as their ends arrive, so the answer
+//! depends on the bytes alone, never on how they were cut; facts are kept as offsets, so nothing is read twice.
+//! What spans lines (Host present, one framing, size, expectation) is judged at the end of the head, in that order.
+
+use super::chunked::{ChunkScan, ChunkedBody};
+use super::class::{self, TOKEN};
+use super::cursor::Cursor;
+use super::facts::{Facts, Span};
+use super::field::{self, Field, Name};
+use super::reject::HttpReject;
+use super::{Body, Method, Request, Version, target};
+use crate::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADER_LINES_MAX, REQUEST_LINE_BYTES_MAX};
+use core::ops::Range;
+
+/// What the bytes so far amount to.
+#[derive(Clone, Copy, Debug)]
+pub enum Parsed<'a> {
+    /// One whole request; its bytes, `consumed` of them, are to be dropped from the input after use.
+    Done {
+        /// The request, in slices of the input.
+        request: Request<'a>,
+        /// How many bytes it took, a skipped CRLF before it included.
+        consumed: usize,
+    },
+    /// Call again with at least one byte more.
+    NeedMore,
+    /// The head is complete and its client waits with the body: write 100 Continue. At most once per request.
+    Continue,
+    /// The bytes are refused: send one answer, close. Every further call says the same.
+    Reject(HttpReject),
+}
+
+/// Reads the requests of one connection, one after the other; resumable at any byte, ready for the next after `Done`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestParser {
+    stage: Stage,
+    cursor: Cursor,
+    /// 2 after a skipped CRLF, else 0.
+    head_start: usize,
+    body_start: usize,
+    header_lines: usize,
+    continue_due: bool,
+    facts: Facts,
+    chunks: ChunkScan,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Stage {
+    #[default]
+    Start,
+    RequestLine,
+    Fields,
+    Sized {
+        body_bytes: usize,
+    },
+    Chunked,
+    Refused(HttpReject),
+}
+
+enum Step {
+    Next,
+    Done,
+    NeedMore,
+    Continue,
+}
+
+impl RequestParser {
+    /// Reads on. `input` starts with the first byte not yet consumed and holds every byte of the call before.
+    /// A request in parts costs no more than one in a piece: each call looks at the new bytes only.
+    pub fn parse<'a>(&mut self, input: &'a [u8]) -> Parsed<'a> {
+        assert!(
+            input.len() >= self.cursor.scan,
+            "the caller keeps all bytes of an open request"
+        );
+        loop {
+            match self.step(input) {
+                Ok(Step::Next) => {}
+                Ok(Step::Done) => {
+                    let request = self.request(input);
+                    let consumed = self.cursor.scan;
+                    *self = Self::default();
+                    return Parsed::Done { request, consumed };
+                }
+                Ok(Step::NeedMore) => return Parsed::NeedMore,
+                Ok(Step::Continue) => return Parsed::Continue,
+                Err(reject) => {
+                    self.stage = Stage::Refused(reject);
+                    return Parsed::Reject(reject);
+                }
+            }
+        }
+    }
+
+    /// True when a request has begun: its first byte arrived and it is not complete (for deadlines).
+    pub fn is_open(&self) -> bool {
+        self.cursor.scan > 0
+    }
+
+    /// True when the head is complete and the body is awaited (for deadlines).
+    pub fn is_in_body(&self) -> bool {
+        matches!(self.stage, Stage::Sized { .. } | Stage::Chunked)
+    }
+
+    fn step(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
+        match self.stage {
+            Stage::Start => self.start(input),
+            Stage::RequestLine => self.request_line(input),
+            Stage::Fields => self.fields(input),
+            Stage::Sized { body_bytes } => {
+                let body_end = self.body_start + body_bytes;
+                if input.len() < body_end {
+                    return Ok(self.wait_for_body(input));
+                }
+                self.cursor.scan = body_end;
+                Ok(Step::Done)
+            }
+            Stage::Chunked => {
+                if self
+                    .chunks
+                    .advance(&mut self.cursor, input, self.body_start)?
+                {
+                    Ok(Step::Done)
+                } else {
+                    Ok(self.wait_for_body(input))
+                }
+            }
+            Stage::Refused(reject) => Err(reject),
+        }
+    }
+
+    /// RFC 9112 §2.2: one empty line before a request is skipped (old clients send it after a body); a second is refused.
+    /// What cannot start a method is refused at its first byte: a TLS hello may never send a line end.
+    fn start(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
+        let first = self.head_start;
+        match input.get(first) {
+            None => return Ok(Step::NeedMore),
+            Some(b'\r') if first == 0 => match input.get(1) {
+                None => {
+                    self.cursor.scan = 1;
+                    return Ok(Step::NeedMore);
+                }
+                Some(b'\n') => {
+                    self.head_start = 2;
+                    self.cursor = Cursor {
+                        scan: 2,
+                        line_start: 2,
+                    };
+                }
+                Some(_) => return Err(HttpReject::LineEnd),
+            },
+            Some(b'\r' | b'\n') => return Err(HttpReject::LineEnd),
+            Some(&byte) if class::is(byte, TOKEN) => self.stage = Stage::RequestLine,
+            Some(_) => return Err(HttpReject::RequestLine),
+        }
+        Ok(Step::Next)
+    }
+
+    fn request_line(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
+        let end_max = self.head_start + REQUEST_LINE_BYTES_MAX + 2;
+        let Some(line) = self
+            .cursor
+            .take_line(input, end_max, HttpReject::RequestLineTooLong)?
+        else {
+            return Ok(Step::NeedMore);
+        };
+        let start = line.start;
+        let line = &input[line];
+        // RFC 9112 §3: single spaces only, so the version is the last eight bytes and the target lies between.
+        let method_bytes = class::run(line, TOKEN);
+        if line.get(method_bytes) != Some(&b' ') {
+            return Err(HttpReject::RequestLine);
+        }
+        let version_start = line.len().saturating_sub(b"HTTP/1.1".len());
+        if version_start < method_bytes + 3 {
+            return Err(HttpReject::RequestLine); // no room for a target between two spaces
+        }
+        self.facts.version = version_of(&line[version_start..])?;
+        if line[version_start - 1] != b' ' {
+            return Err(HttpReject::Version);
+        }
+        let target_start = method_bytes + 1;
+        let target = &line[target_start..version_start - 1];
+        self.facts.method = match method_of(&line[..method_bytes]) {
+            // A line of four words is malformed rather than a strange method.
+            Err(HttpReject::MethodUnknown) if target.contains(&b' ') => {
+                return Err(HttpReject::RequestLine);
+            }
+            method => method?,
+        };
+        let target = target::parse(self.facts.method, target)?;
+        let base = start + target_start;
+        let span = |range| Span::within(base, range);
+        self.facts.path = Span::within(base, target.path);
+        self.facts.query = target.query.map(span).unwrap_or_default();
+        self.facts.authority = target.authority.map(span).unwrap_or_default();
+        self.stage = Stage::Fields;
+        Ok(Step::Next)
+    }
+
+    fn fields(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
+        let end_max = self.head_start + HEAD_BYTES_MAX;
+        while let Some(line) = self
+            .cursor
+            .take_line(input, end_max, HttpReject::HeadTooLarge)?
+        {
+            if line.is_empty() {
+                self.body_start = self.cursor.scan;
+                self.stage = self.end_head(input)?;
+                return Ok(Step::Next);
+            }
+            self.header_lines += 1;
+            if self.header_lines > HEADER_LINES_MAX {
+                return Err(HttpReject::HeadTooLarge);
+            }
+            self.field_line(input, line)?;
+        }
+        Ok(Step::NeedMore)
+    }
+
+    fn field_line(&mut self, input: &[u8], line: Range<usize>) -> Result<(), HttpReject> {
+        let bytes = &input[line.clone()];
+        let (name_bytes, place) = field::split(bytes)?;
+        let value = &bytes[place.clone()];
+        let facts = &mut self.facts;
+        match field::name_of(&bytes[..name_bytes]) {
+            Name::Other => {}
+            Name::Kept(field) => {
+                let slot = &mut facts.fields[field as usize];
+                let is_first = slot.some().is_none();
+                if field == Field::Host && !(is_first && target::is_host(value)) {
+                    return Err(HttpReject::Host);
+                }
+                if is_first {
+                    *slot = Span::new(line.start + place.start..line.start + place.end);
+                } else if !field.may_repeat() {
+                    return Err(HttpReject::FieldRepeated);
+                }
+            }
+            Name::Connection => {
+                for option in value.split(|&byte| byte == b',') {
+                    let option = &option[field::trimmed(option, 0..option.len())];
+                    facts.says_close |= option.eq_ignore_ascii_case(b"close");
+                    facts.says_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            Name::ContentLength => {
+                let length = content_length(value).ok_or(HttpReject::ContentLength)?;
+                // RFC 9112 §6.3 rule 5 would let equal ones pass; two are refused even then.
+                if facts.content_length.replace(length).is_some() {
+                    return Err(HttpReject::ContentLength);
+                }
+            }
+            Name::TransferEncoding => {
+                if facts.version == Version::Http10 || facts.is_chunked {
+                    return Err(HttpReject::TransferEncoding); // RFC 9112 §6.1
+                }
+                if !value.eq_ignore_ascii_case(b"chunked") {
+                    let is_coding = !value.is_empty() && class::run(value, TOKEN) == value.len();
+                    return Err(if is_coding {
+                        HttpReject::CodingUnknown
+                    } else {
+                        HttpReject::TransferEncoding
+                    });
+                }
+                facts.is_chunked = true;
+            }
+            Name::Expect if facts.version == Version::Http10 => {} // RFC 9110 §10.1.1
+            Name::Expect if value.eq_ignore_ascii_case(b"100-continue") => {
+                facts.expects_continue = true;
+            }
+            Name::Expect => facts.expects_other = true,
+            Name::Forwarded => facts.forwarded.include(&line),
+            Name::XForwardedFor => facts.x_forwarded_for.include(&line),
+        }
+        Ok(())
+    }
+
+    /// Judges the head as a whole and says how the body is read.
+    fn end_head(&mut self, input: &[u8]) -> Result<Stage, HttpReject> {
+        let facts = &self.facts;
+        match facts.field(Field::Host) {
+            // RFC 9112 §3.2: required since 1.1; load balancers check health in 1.0 without it.
+            None if facts.version == Version::Http11 => return Err(HttpReject::Host),
+            host => {
+                // RFC 9112 §3.2.2 would prefer the target's authority; two different names are refused instead.
+                if let Some(authority) = facts.authority.some() {
+                    let named = host.map(|span| span.of(input)).unwrap_or_default();
+                    if !named.eq_ignore_ascii_case(authority.of(input)) {
+                        return Err(HttpReject::Host);
+                    }
+                }
+            }
+        }
+        if facts.is_chunked && facts.content_length.is_some() {
+            return Err(HttpReject::FramingConflict); // RFC 9112 §6.1
+        }
+        let body_bytes = facts.content_length.unwrap_or(0);
+        if body_bytes > BODY_BYTES_MAX {
+            return Err(HttpReject::BodyTooLarge);
+        }
+        if facts.expects_other {
+            return Err(HttpReject::Expectation);
+        }
+        self.continue_due = facts.expects_continue;
+        Ok(if facts.is_chunked {
+            Stage::Chunked
+        } else {
+            Stage::Sized { body_bytes }
+        })
+    }
+
+    /// RFC 9110 §10.1.1: no 100 is needed once any byte of the body is here.
+    fn wait_for_body(&mut self, input: &[u8]) -> Step {
+        let is_due = self.continue_due && input.len() == self.body_start;
+        self.continue_due = false;
+        if is_due {
+            Step::Continue
+        } else {
+            Step::NeedMore
+        }
+    }
+
+    fn request<'a>(&self, input: &'a [u8]) -> Request<'a> {
+        let facts = self.facts;
+        let body = &input[self.body_start..self.cursor.scan];
+        let path = facts.path.of(input);
+        Request {
+            method: facts.method,
+            path: if path.is_empty() { b"/" } else { path }, // RFC 9112 §3.2.1
+            query: facts.query.some().map(|span| span.of(input)),
+            version: facts.version,
+            // RFC 9112 §9.3
+            keep_alive: !facts.says_close
+                && (facts.version == Version::Http11 || facts.says_keep_alive),
+            body: if facts.is_chunked {
+                Body::Chunked(ChunkedBody::new(body, self.chunks.decoded_bytes()))
+            } else {
+                Body::Whole(body)
+            },
+            input,
+            facts,
+        }
+    }
+}
+
+fn version_of(bytes: &[u8]) -> Result<Version, HttpReject> {
+    match bytes {
+        b"HTTP/1.1" => Ok(Version::Http11),
+        b"HTTP/1.0" => Ok(Version::Http10),
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Err(HttpReject::VersionUnsupported)
+        }
+        _ => Err(HttpReject::Version),
+    }
+}
+
+/// Methods are case-sensitive (RFC 9110 §9.1).
+fn method_of(token: &[u8]) -> Result<Method, HttpReject> {
+    match token {
+        b"GET" => Ok(Method::Get),
+        b"POST" => Ok(Method::Post),
+        b"HEAD" => Ok(Method::Head),
+        b"OPTIONS" => Ok(Method::Options),
+        b"PUT" => Ok(Method::Put),
+        b"PATCH" => Ok(Method::Patch),
+        b"DELETE" => Ok(Method::Delete),
+        b"TRACE" | b"CONNECT" => Err(HttpReject::MethodRefused),
+        _ => Err(HttpReject::MethodUnknown),
+    }
+}
+
+/// Digits only, at least one; a number past the range stays at its top, which is over every limit.
+fn content_length(value: &[u8]) -> Option<usize> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0_usize, |length, &byte| {
+        byte.is_ascii_digit().then(|| {
+            length
+                .saturating_mul(10)
+                .saturating_add(usize::from(byte - b'0'))
+        })
+    })
+}

@@ -1,0 +1,260 @@
+//! Request target and Host: where the request goes, by RFC 9112 §3.2 and RFC 3986, stricter where nobody honest notices.
+//!
+//! Called by the parser. Nothing is decoded or normalised: our paths are plain ASCII, so an encoded one is just not found.
+
+use super::Method;
+use super::class::{self, LABEL, PATH, QUERY};
+use super::reject::HttpReject;
+use core::net::Ipv6Addr;
+use core::ops::Range;
+
+/// The places of a target's parts, counted from the target's first byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// Of absolute-form only; must name the Host.
+    pub(super) authority: Option<Range<usize>>,
+    /// Empty when absolute-form has no path, which means `/` (RFC 9112 §3.2.1).
+    pub(super) path: Range<usize>,
+    /// Without its question mark.
+    pub(super) query: Option<Range<usize>>,
+}
+
+/// Reads a target in origin-form, absolute-form or, with OPTIONS only, asterisk-form.
+///
+/// # Errors
+/// `Target` for every other form, a fragment, user information, or a byte outside the grammar.
+pub(super) fn parse(method: Method, target: &[u8]) -> Result<Target, HttpReject> {
+    match target.first() {
+        Some(b'/') => path_and_query(target, 0, None),
+        Some(b'*') if target.len() == 1 && method == Method::Options => Ok(Target {
+            authority: None,
+            path: 0..1,
+            query: None,
+        }),
+        _ => absolute(target),
+    }
+}
+
+fn absolute(target: &[u8]) -> Result<Target, HttpReject> {
+    let starts_with = |scheme: &[u8]| {
+        target
+            .get(..scheme.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(scheme))
+    };
+    let start = if starts_with(b"http://") {
+        7
+    } else if starts_with(b"https://") {
+        8
+    } else {
+        return Err(HttpReject::Target);
+    };
+    let rest = &target[start..];
+    let end = start
+        + rest
+            .iter()
+            .position(|&byte| byte == b'/' || byte == b'?')
+            .unwrap_or(rest.len());
+    if !is_host(&target[start..end]) {
+        return Err(HttpReject::Target);
+    }
+    path_and_query(target, end, Some(start..end))
+}
+
+fn path_and_query(
+    target: &[u8],
+    start: usize,
+    authority: Option<Range<usize>>,
+) -> Result<Target, HttpReject> {
+    let path_end = run_of(target, start, PATH)?;
+    let query = if path_end == target.len() {
+        None
+    } else if target[path_end] == b'?' {
+        let query_end = run_of(target, path_end + 1, QUERY)?;
+        if query_end != target.len() {
+            return Err(HttpReject::Target);
+        }
+        Some(path_end + 1..query_end)
+    } else {
+        return Err(HttpReject::Target); // a space, a fragment, a control byte, a byte above 0x7F
+    };
+    Ok(Target {
+        authority,
+        path: start..path_end,
+        query,
+    })
+}
+
+/// Where the run of `class` bytes from `start` ends; every `%` in it must have two hexadecimal digits (RFC 3986 §2.1).
+fn run_of(target: &[u8], start: usize, class: u8) -> Result<usize, HttpReject> {
+    let mut at = start;
+    while let Some(&byte) = target.get(at) {
+        if !class::is(byte, class) {
+            break;
+        }
+        if byte == b'%' {
+            let digits = target.get(at + 1..at + 3);
+            if !digits.is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit)) {
+                return Err(HttpReject::Target);
+            }
+            at += 2;
+        }
+        at += 1;
+    }
+    Ok(at)
+}
+
+/// True for `host` or `host:port`: a name of non-empty labels (one final dot allowed), an IPv4 address or a bracketed
+/// IPv6 address; a port of at most five digits and 65535, which may be empty (RFC 9110 §4.2.3). No user information.
+pub(super) fn is_host(value: &[u8]) -> bool {
+    let host_bytes = if value.first() == Some(&b'[') {
+        let Some(close) = value.iter().position(|&byte| byte == b']') else {
+            return false;
+        };
+        if !is_ipv6(&value[1..close]) {
+            return false;
+        }
+        close + 1
+    } else {
+        match name_bytes(value) {
+            Some(bytes) => bytes,
+            None => return false,
+        }
+    };
+    match value[host_bytes..].split_first() {
+        None => true,
+        Some((b':', port)) => is_port(port),
+        Some(_) => false,
+    }
+}
+
+/// The length of the name that starts `value`; `None` when it is empty or has an empty label.
+fn name_bytes(value: &[u8]) -> Option<usize> {
+    let mut label_bytes = 0;
+    for (at, &byte) in value.iter().enumerate() {
+        if class::is(byte, LABEL) {
+            label_bytes += 1;
+        } else if byte == b'.' && label_bytes > 0 {
+            label_bytes = 0;
+        } else {
+            return (at > 0 && byte != b'.').then_some(at);
+        }
+    }
+    (!value.is_empty()).then_some(value.len())
+}
+
+fn is_ipv6(literal: &[u8]) -> bool {
+    core::str::from_utf8(literal).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
+}
+
+fn is_port(digits: &[u8]) -> bool {
+    digits.len() <= 5
+        && digits.iter().all(u8::is_ascii_digit)
+        && digits
+            .iter()
+            .fold(0, |port, digit| port * 10 + u32::from(digit - b'0'))
+            <= 65535
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        for good in [
+            "weir.test",
+            "weir.test.",
+            "WEIR.test:80",
+            "weir.test:",
+            "a_b-c.d:65535",
+            "127.0.0.1:8080",
+            "[::1]",
+            "[::1]:80",
+            "[::ffff:1.2.3.4]:0",
+        ] {
+            assert!(is_host(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            ".",
+            ":80",
+            "..a",
+            ".a",
+            "a..b",
+            "a..",
+            "a:65536",
+            "a:000080",
+            "a:8x",
+            "a:80:80",
+            "u@h",
+            "a b",
+            "a,b",
+            "a%41",
+            "a/b",
+            "[::1",
+            "::1",
+            "[::1]x",
+            "[::1].",
+            "[::g]",
+            "[v1.a:b]",
+            "[]",
+            "[fe80::1%25eth0]",
+            "a\u{e9}",
+        ] {
+            assert!(!is_host(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn targets_fall_into_their_parts() {
+        let parts = |text: &str| {
+            let target = parse(Method::Get, text.as_bytes()).ok()?;
+            Some((
+                target.authority.map(|range| text[range].to_owned()),
+                text[target.path].to_owned(),
+                target.query.map(|range| text[range].to_owned()),
+            ))
+        };
+        let own = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            parts("/a%2Fb?x=?/"),
+            Some((None, "/a%2Fb".into(), own("x=?/")))
+        );
+        assert_eq!(parts("/?"), Some((None, "/".into(), own(""))));
+        assert_eq!(
+            parts("HTTP://h:1?q"),
+            Some((own("h:1"), "".into(), own("q")))
+        );
+        assert_eq!(
+            parts("https://[::1]/x"),
+            Some((own("[::1]"), "/x".into(), None))
+        );
+        for bad in [
+            "",
+            "*",
+            "*/x",
+            "a",
+            "?a",
+            "/#f",
+            "/?#f",
+            "/a b",
+            "/%4",
+            "/%zz",
+            "/\"",
+            "/\\",
+            "/^",
+            "/\u{e9}",
+            "http:/h/",
+            "http:///p",
+            "http://u@h/",
+            "ftp://h/",
+            "h:80",
+        ] {
+            assert_eq!(parts(bad), None, "{bad}");
+        }
+        assert!(parse(Method::Options, b"*").is_ok());
+    }
+
+    extern crate std;
+    use std::borrow::ToOwned;
+}
