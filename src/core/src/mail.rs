@@ -13,6 +13,9 @@ use crate::view::SkuView;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+/// Capacity of every part's box; re-exported for the drivers, which may name `mail` but not `limits`.
+pub use crate::limits::MAILBOX_MAX;
+
 /// A part of weir that has a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Addr {

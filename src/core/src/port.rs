@@ -171,6 +171,7 @@ pub enum Op {
     /// Open a connection.
     Connect(Connect),
     /// Flush the outbox, then close our sending side (FIN). Receiving goes on until the peer ends or `Close`.
+    /// Once the peer's end has been shown too, nothing can follow: the driver closes, `Closed(Local)` comes.
     Finish(ConnId),
     /// Close now: unsent bytes are lost. `Closed(Local)` follows.
     Close(ConnId),
@@ -199,6 +200,8 @@ pub struct Effects {
     dirty: Vec<ConnId>,
     ops: Vec<Op>,
     posts: VecDeque<(Addr, Mail)>,
+    /// Where bytes for conns that are gone go: emptied at each use, so that they never reach the slot's next client.
+    nowhere: Vec<u8>,
 }
 
 impl Effects {
@@ -211,6 +214,7 @@ impl Effects {
             dirty: Vec::with_capacity(conns_max),
             ops: Vec::with_capacity(64),
             posts: VecDeque::new(),
+            nowhere: Vec::new(),
         }
     }
 
@@ -218,7 +222,11 @@ impl Effects {
     /// For a conn that is gone the bytes go nowhere.
     pub fn outbox(&mut self, conn: ConnId) -> &mut Vec<u8> {
         let outbox = &mut self.outboxes[conn.slot as usize];
-        if outbox.generation == conn.generation && !outbox.dirty {
+        if outbox.generation != conn.generation {
+            self.nowhere.clear();
+            return &mut self.nowhere;
+        }
+        if !outbox.dirty {
             outbox.dirty = true;
             self.dirty.push(conn);
         }
