@@ -76,6 +76,8 @@ pub enum MemberFault {
     },
     /// The string has a character that is not allowed here; the text says which are.
     Alphabet(&'static str),
+    /// The string has not the form that the text names.
+    Form(&'static str),
 }
 
 impl JsonError {
@@ -109,6 +111,7 @@ impl fmt::Display for MemberFault {
                 bytes_max,
             } => write!(f, "must have {bytes_min} to {bytes_max} bytes"),
             Self::Alphabet(allowed) => write!(f, "may hold only {allowed}"),
+            Self::Form(form) => write!(f, "must be {form}"),
         }
     }
 }
@@ -238,24 +241,21 @@ impl<'a> Scan<'a> {
     fn integer(&mut self, name: JsonText<'a>) -> Result<Value<'a>, JsonError> {
         let negative = self.peek() == Some(b'-');
         self.at += usize::from(negative);
-        let first = self.at;
-        let mut number = Some(0u64);
-        while let Some(digit @ b'0'..=b'9') = self.peek() {
-            if self.at == first + 1 && self.text.as_bytes()[first] == b'0' {
-                return Err(self.syntax());
-            }
-            number = number
-                .and_then(|n| n.checked_mul(10))
-                .and_then(|n| n.checked_add(u64::from(digit - b'0')));
-            self.at += 1;
-        }
-        if self.at == first {
+        let rest = &self.text.as_bytes()[self.at..];
+        let len = rest.iter().position(|byte| !byte.is_ascii_digit());
+        let digits = &rest[..len.unwrap_or(rest.len())];
+        if digits.is_empty() {
             return Err(self.syntax());
         }
+        if digits[0] == b'0' && digits.len() > 1 {
+            self.at += 1;
+            return Err(self.syntax());
+        }
+        self.at += digits.len();
         if let Some(b'.' | b'e' | b'E') = self.peek() {
             return Err(fault(name, MemberFault::NotInteger));
         }
-        match number {
+        match digits_value(digits) {
             Some(number) if !negative => Ok(Value::Integer(number)),
             _ => Ok(Value::OutsideU64),
         }
@@ -303,6 +303,18 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// The value of at least one digit without leading zeros; `None` when it is above 2^64-1.
+fn digits_value(digits: &[u8]) -> Option<u64> {
+    let append = |number: u64, digit: &u8| number * 10 + u64::from(digit - b'0');
+    let (head, last) = digits.split_at(digits.len().min(19)); // 10^19-1 fits u64
+    let head = head.iter().fold(0, append);
+    match last {
+        [] => Some(head),
+        [digit] => head.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
+        _ => None,
+    }
+}
+
 fn fault(name: JsonText<'_>, fault: MemberFault) -> JsonError {
     JsonError::Member {
         name: MemberName::shown(name.chars()),
@@ -315,6 +327,7 @@ pub struct Object<'a> {
     scan: Scan<'a>,
     names: &'static [&'static str],
     seen: u32,
+    guess: usize,
 }
 
 impl<'a> Object<'a> {
@@ -328,6 +341,7 @@ impl<'a> Object<'a> {
             scan: Scan::open(bytes)?,
             names,
             seen: 0,
+            guess: 0,
         })
     }
 
@@ -339,9 +353,15 @@ impl<'a> Object<'a> {
         let Some(raw) = self.scan.name()? else {
             return Ok(None);
         };
-        let Some(index) = self.names.iter().position(|name| raw.is(name)) else {
-            return Err(fault(raw, MemberFault::Unknown));
+        // Most writers keep the documented order, so the name after the last one is tried first.
+        let guessed = self.names.get(self.guess).is_some_and(|name| raw.is(name));
+        let index = if guessed {
+            self.guess
+        } else {
+            let position = self.names.iter().position(|name| raw.is(name));
+            position.ok_or_else(|| fault(raw, MemberFault::Unknown))?
         };
+        self.guess = index + 1;
         if self.seen & (1 << index) != 0 {
             return Err(fault(raw, MemberFault::Duplicate));
         }

@@ -241,7 +241,7 @@ fn read_payment_id(member: &Member<'_>) -> Result<PaymentId, JsonError> {
 fn read_reservation(member: &Member<'_>) -> Result<ReservationId, JsonError> {
     let text = member.text()?.visible::<RESERVATION_BYTES>();
     text.and_then(|text| reservation_id(text.as_bytes()))
-        .ok_or_else(|| member.fault(MemberFault::Alphabet("rsv_ and 16 lower-case hex digits")))
+        .ok_or_else(|| member.fault(MemberFault::Form("rsv_ and 16 lower-case hex digits")))
 }
 
 const RESERVATION_BYTES: usize = 4 + 16;
@@ -264,5 +264,5 @@ fn read_currency(member: &Member<'_>) -> Result<[u8; 3], JsonError> {
         .visible::<3>()
         .and_then(|text| <[u8; 3]>::try_from(text.as_bytes()).ok())
         .filter(|letters| letters.iter().all(u8::is_ascii_uppercase))
-        .ok_or_else(|| member.fault(MemberFault::Alphabet("three letters A to Z (ISO 4217)")))
+        .ok_or_else(|| member.fault(MemberFault::Form("three letters A to Z (ISO 4217)")))
 }

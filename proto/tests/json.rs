@@ -525,12 +525,12 @@ fn a_signed_callback_with_a_wrong_body_names_the_member() {
         (
             "00ff\"",
             "00FF\"",
-            "`reservation_id` may hold only rsv_ and 16 lower-case hex digits",
+            "`reservation_id` must be rsv_ and 16 lower-case hex digits",
         ),
         (
             "00ff\"",
             "0ff\"",
-            "`reservation_id` may hold only rsv_ and 16 lower-case hex digits",
+            "`reservation_id` must be rsv_ and 16 lower-case hex digits",
         ),
         (
             "4990",
@@ -545,12 +545,12 @@ fn a_signed_callback_with_a_wrong_body_names_the_member() {
         (
             "EUR",
             "eur",
-            "`currency` may hold only three letters A to Z (ISO 4217)",
+            "`currency` must be three letters A to Z (ISO 4217)",
         ),
         (
             "EUR",
             "EU",
-            "`currency` may hold only three letters A to Z (ISO 4217)",
+            "`currency` must be three letters A to Z (ISO 4217)",
         ),
         (
             ",\"paid_at_ms\":1782388810000",

@@ -64,14 +64,15 @@ impl<'a> JsonText<'a> {
         let mut at = 0;
         let mut escaped = false;
         loop {
+            let plain = bytes[at..].iter().position(|&byte| is_special(byte));
+            at = plain.map_or(bytes.len(), |plain| at + plain);
             match bytes.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => {
                     escaped = true;
                     at += escape_bytes(&bytes[at..]).ok_or(at)?;
                 }
-                Some(0x00..=0x1f) | None => return Err(at),
-                Some(_) => at += 1,
+                _ => return Err(at), // a control character, or no closing quote
             }
         }
         let raw = &input[..at];
@@ -174,6 +175,11 @@ impl Iterator for Decoded<'_> {
             other => Some(other), // quote, backslash, slash
         }
     }
+}
+
+/// Ends a run of plain bytes: RFC 8259 §7 wants these escaped.
+fn is_special(byte: u8) -> bool {
+    byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
 fn is_high(unit: u32) -> bool {

@@ -83,8 +83,8 @@ pub struct Claims {
     pub expires_at_ms: u64,
 }
 
-/// What the request and the activity say, to be held against the claims.
-#[derive(Clone, Copy, Debug)]
+/// What the request and the activity say, to be held against the claims. No `Debug`: it holds a raw device id.
+#[derive(Clone, Copy)]
 pub struct Expect<'a> {
     /// The sale in the body.
     pub activity: ActivityId,

@@ -8,7 +8,7 @@
 use super::base64url;
 use super::claims::{Claims, NonceClaim, path_id};
 use super::device::DeviceClaim;
-use super::keys::{KeyRing, MAC_BYTES, TicketKey, key_id, same_mac};
+use super::keys::{KeyRing, MAC_BYTES, TicketKey, same_mac};
 use super::reject::TicketReject;
 use super::{MintError, sound};
 use crate::ids::{ActivityId, PathId, SkuId, UserId};
@@ -36,9 +36,7 @@ pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<Claims, Ticke
     let mut sealed = [0; SEALED_BYTES];
     base64url::decode(&rest[kid_bytes + 1..], &mut sealed).ok_or(TicketReject::Base64)?;
     let kid = &rest[..kid_bytes];
-    let key = key_id(kid)
-        .and_then(|_| ring.find(kid))
-        .ok_or(TicketReject::Kid)?;
+    let key = ring.find(kid).ok_or(TicketReject::Kid)?;
     let (claims, mac) = sealed.split_at(CLAIMS_BYTES);
     let claims = claims.try_into().expect("split at the length of claims");
     if !same_mac(&mac_of(key, claims), mac) {
