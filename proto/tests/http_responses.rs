@@ -5,10 +5,12 @@
     reason = "a test may stop at what it did not expect"
 )]
 
+use weir_proto::answer::Reason;
 use weir_proto::http::cors::{allowed_origin, is_preflight, write_preflight};
 use weir_proto::http::date::DateCache;
 use weir_proto::http::response::{self, ContentType, Meta, Status};
 use weir_proto::http::{Connection, HttpReject, Parsed, RequestParser};
+use weir_proto::limits::ANSWER_DETAIL_BYTES_MAX;
 
 fn date() -> DateCache {
     let mut date = DateCache::default();
@@ -149,18 +151,13 @@ fn statuses_and_refusals_agree_with_their_codes() {
         }
     }
     assert_eq!(Status::from_code(418), None);
-    let mut labels: Vec<_> = HttpReject::ALL
-        .iter()
-        .map(|reject| reject.label())
-        .collect();
-    labels.sort_unstable();
-    labels.dedup();
-    assert_eq!(labels.len(), HttpReject::ALL.len());
-    assert!(
-        HttpReject::ALL
-            .iter()
-            .all(|reject| reject.status().code() >= 400 && reject.message().ends_with('.'))
-    );
+    for &reason in Reason::ALL {
+        assert_eq!(Status::of(reason).code(), reason.row().http_status);
+    }
+    for &reject in HttpReject::ALL {
+        assert!(reject.status().code() >= 400);
+        assert!(reject.detail().ends_with('.') && reject.detail().len() <= ANSWER_DETAIL_BYTES_MAX);
+    }
 }
 
 #[test]

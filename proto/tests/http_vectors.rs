@@ -261,7 +261,7 @@ fn every_row_has_the_same_answer_cut_in_two_anywhere_and_byte_by_byte() {
 #[test]
 fn our_choices_are_those_of_the_table() {
     let mut table = String::from(
-        "# vector id, then one entry per answer: 200, or status(reason); `waits`: bytes are missing\n",
+        "# vector id, then one entry per answer: 200, or status(HttpReject); `waits`: bytes are missing\n",
     );
     for row in rows().iter().filter(|row| row["expect"] == "either") {
         let outcome = {
@@ -274,7 +274,7 @@ fn our_choices_are_those_of_the_table() {
         }
         match outcome.end {
             End::Rejected(reject) => {
-                write!(table, " {}({})", reject.status().code(), reject.label()).unwrap();
+                write!(table, " {}({reject:?})", reject.status().code()).unwrap();
             }
             End::Waiting => table.push_str(" waits"),
             End::Idle | End::Closed => {}

@@ -40,7 +40,7 @@ impl ChunkScan {
     /// True when the body and its trailers are complete: they end at the cursor.
     ///
     /// # Errors
-    /// `Chunk`, `LineEnd`, `FieldName` and `FieldValue` for malformed bytes, `BodyTooLarge` and `HeadTooLarge` (trailers).
+    /// `Chunk` and `LineEnd` for malformed bytes, `BodyTooLarge` and `HeadTooLarge` (trailers).
     pub(super) fn advance(
         &mut self,
         cursor: &mut Cursor,
@@ -96,7 +96,8 @@ impl ChunkScan {
                     if self.trailer_lines > TRAILER_LINES_MAX {
                         return Err(HttpReject::HeadTooLarge);
                     }
-                    field::split(&input[line])?; // RFC 9110 §6.5.1: checked, then dropped, whatever its name
+                    // RFC 9110 §6.5.1: checked, then dropped, whatever its name.
+                    field::split(&input[line]).map_err(|_| HttpReject::Chunk)?;
                 }
             }
         }

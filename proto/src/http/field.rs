@@ -30,13 +30,11 @@ pub enum Field {
     AccessControlRequestHeaders,
     /// `X-Weir-Signature` of a payment callback.
     Signature,
-    /// `X-Weir-Timestamp` of a payment callback.
-    Timestamp,
 }
 
 impl Field {
     /// How many fields are kept.
-    pub const COUNT: usize = Self::Timestamp as usize + 1;
+    pub const COUNT: usize = Self::Signature as usize + 1;
 
     /// True when a second line is not an error: the field is a list, and its first line is enough for us.
     pub(super) const fn may_repeat(self) -> bool {
@@ -82,10 +80,7 @@ pub(super) fn name_of(name: &[u8]) -> Name {
         (15, b'a') => (b"accept-language", Name::Kept(Field::AcceptLanguage)),
         (15, b'i') => (b"idempotency-key", Name::Kept(Field::IdempotencyKey)),
         (15, b'x') => (X_FORWARDED_FOR, Name::XForwardedFor),
-        (16, b'x') => match name[7] | 0x20 {
-            b's' => (b"x-weir-signature", Name::Kept(Field::Signature)),
-            _ => (b"x-weir-timestamp", Name::Kept(Field::Timestamp)),
-        },
+        (16, b'x') => (b"x-weir-signature", Name::Kept(Field::Signature)),
         (17, b't') => (b"transfer-encoding", Name::TransferEncoding),
         (29, b'a') => (
             b"access-control-request-method",
@@ -159,7 +154,6 @@ mod tests {
             ("Idempotency-Key", Name::Kept(Field::IdempotencyKey)),
             ("X-Forwarded-For", Name::XForwardedFor),
             ("X-Weir-Signature", Name::Kept(Field::Signature)),
-            ("X-Weir-Timestamp", Name::Kept(Field::Timestamp)),
             ("Transfer-Encoding", Name::TransferEncoding),
             (
                 "Access-Control-Request-Method",

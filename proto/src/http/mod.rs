@@ -208,21 +208,42 @@ impl<'a> FieldLines<'a> {
             name,
         }
     }
+
+    /// The value of `line` (without CRLF) when it has the name.
+    fn value(&self, line: &'a [u8]) -> Option<&'a [u8]> {
+        let (name_bytes, value) = field::split(line).ok()?;
+        line[..name_bytes]
+            .eq_ignore_ascii_case(self.name)
+            .then(|| &line[value])
+    }
 }
 
 impl<'a> Iterator for FieldLines<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        loop {
-            let line_feed = memchr::memchr(b'\n', self.rest)?;
-            let line = &self.rest[..line_feed.saturating_sub(1)];
-            self.rest = &self.rest[line_feed + 1..];
-            let (name_bytes, value) = field::split(line).ok()?;
-            if line[..name_bytes].eq_ignore_ascii_case(self.name) {
-                return Some(&line[value]);
+        while let Some(line_feed) = memchr::memchr(b'\n', self.rest) {
+            let (line, rest) = self.rest.split_at(line_feed + 1);
+            self.rest = rest;
+            if let Some(value) = self.value(&line[..line.len() - 2]) {
+                return Some(value);
             }
         }
+        None
+    }
+}
+
+/// From the back, because the hop that is nearest to us is the last one.
+impl<'a> DoubleEndedIterator for FieldLines<'a> {
+    fn next_back(&mut self) -> Option<&'a [u8]> {
+        while let Some(line) = self.rest.strip_suffix(b"\r\n") {
+            let start = memchr::memrchr(b'\n', line).map_or(0, |line_feed| line_feed + 1);
+            self.rest = &self.rest[..start];
+            if let Some(value) = self.value(&line[start..]) {
+                return Some(value);
+            }
+        }
+        None
     }
 }
 

@@ -93,9 +93,9 @@ impl RequestParser {
         }
     }
 
-    /// True when a request has begun: its first byte arrived and it is not complete (for deadlines).
+    /// True when a request has begun and is not complete (for deadlines). A skipped CRLF begins nothing.
     pub fn is_open(&self) -> bool {
-        self.cursor.scan > 0
+        !matches!(self.stage, Stage::Start)
     }
 
     /// True when the head is complete and the body is awaited (for deadlines).

@@ -5,6 +5,7 @@
 
 use super::Connection;
 use super::date::DateCache;
+use crate::answer::Reason;
 use alloc::vec::Vec;
 
 /// The interim answer to `Expect: 100-continue` (RFC 9110 §15.2.1).
@@ -97,6 +98,11 @@ statuses! {
 }
 
 impl Status {
+    /// The status of a reason's row.
+    pub fn of(reason: Reason) -> Self {
+        Self::from_code(reason.row().http_status).expect("every row's status is in this table")
+    }
+
     /// The three-digit code.
     pub const fn code(self) -> u16 {
         self as u16
