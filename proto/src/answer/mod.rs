@@ -10,6 +10,7 @@ mod code;
 mod lang;
 mod read;
 mod reason;
+mod refusal;
 mod time_text;
 
 pub use body::{AnswerBody, retry_after_header_s};
@@ -17,4 +18,5 @@ pub use code::{Code, Decision, EXTENSION_PAIRS, NextAction, RequestState, SEED_P
 pub use lang::Lang;
 pub use read::{read_bool_member, read_code, read_state, read_text_member, read_u64_member};
 pub use reason::{Reason, Row};
+pub use refusal::DetailText;
 pub use time_text::{CivilTime, civil_time, rfc3339_ms};
