@@ -59,44 +59,50 @@ pub(super) enum Name {
     Other,
 }
 
-pub(super) const FORWARDED: &[u8] = b"forwarded";
-pub(super) const X_FORWARDED_FOR: &[u8] = b"x-forwarded-for";
+pub(super) const FORWARDED: &[u8; 9] = b"forwarded";
+pub(super) const X_FORWARDED_FOR: &[u8; 15] = b"x-forwarded-for";
 
-/// Names a field: by length and first letter, so that at most one comparison follows.
+/// Names a field: by length and first letter, so that at most one comparison follows. `name` is a token.
 pub(super) fn name_of(name: &[u8]) -> Name {
     let Some(first) = name.first() else {
         return Name::Other;
     };
-    let (known, meaning): (&[u8], Name) = match (name.len(), first | 0x20) {
-        (4, b'h') => (b"host", Name::Kept(Field::Host)),
-        (6, b'e') => (b"expect", Name::Expect),
-        (6, b'o') => (b"origin", Name::Kept(Field::Origin)),
-        (9, b'f') => (FORWARDED, Name::Forwarded),
-        (10, b'c') => (b"connection", Name::Connection),
-        (12, b'c') => (b"content-type", Name::Kept(Field::ContentType)),
-        (13, b'a') => (b"authorization", Name::Kept(Field::Authorization)),
-        (13, b'x') => (b"x-weir-device", Name::Kept(Field::Device)),
-        (14, b'c') => (b"content-length", Name::ContentLength),
-        (15, b'a') => (b"accept-language", Name::Kept(Field::AcceptLanguage)),
-        (15, b'i') => (b"idempotency-key", Name::Kept(Field::IdempotencyKey)),
-        (15, b'x') => (X_FORWARDED_FOR, Name::XForwardedFor),
-        (16, b'x') => (b"x-weir-signature", Name::Kept(Field::Signature)),
-        (17, b't') => (b"transfer-encoding", Name::TransferEncoding),
-        (29, b'a') => (
-            b"access-control-request-method",
-            Name::Kept(Field::AccessControlRequestMethod),
-        ),
-        (30, b'a') => (
-            b"access-control-request-headers",
-            Name::Kept(Field::AccessControlRequestHeaders),
-        ),
-        _ => return Name::Other,
-    };
-    if name.eq_ignore_ascii_case(known) {
-        meaning
-    } else {
-        Name::Other
+    match (name.len(), first | 0x20) {
+        (4, b'h') if is(name, b"host") => Name::Kept(Field::Host),
+        (6, b'e') if is(name, b"expect") => Name::Expect,
+        (6, b'o') if is(name, b"origin") => Name::Kept(Field::Origin),
+        (9, b'f') if is(name, FORWARDED) => Name::Forwarded,
+        (10, b'c') if is(name, b"connection") => Name::Connection,
+        (12, b'c') if is(name, b"content-type") => Name::Kept(Field::ContentType),
+        (13, b'a') if is(name, b"authorization") => Name::Kept(Field::Authorization),
+        (13, b'x') if is(name, b"x-weir-device") => Name::Kept(Field::Device),
+        (14, b'c') if is(name, b"content-length") => Name::ContentLength,
+        (15, b'a') if is(name, b"accept-language") => Name::Kept(Field::AcceptLanguage),
+        (15, b'i') if is(name, b"idempotency-key") => Name::Kept(Field::IdempotencyKey),
+        (15, b'x') if is(name, X_FORWARDED_FOR) => Name::XForwardedFor,
+        (16, b'x') if is(name, b"x-weir-signature") => Name::Kept(Field::Signature),
+        (17, b't') if is(name, b"transfer-encoding") => Name::TransferEncoding,
+        (29, b'a') if is(name, b"access-control-request-method") => {
+            Name::Kept(Field::AccessControlRequestMethod)
+        }
+        (30, b'a') if is(name, b"access-control-request-headers") => {
+            Name::Kept(Field::AccessControlRequestHeaders)
+        }
+        _ => Name::Other,
     }
+}
+
+/// Compares a token with a known name of lower-case letters and hyphens, without case. Bit 0x20 is all the case there
+/// is: of the bytes of a token no other one becomes a letter or a hyphen by it. The known length unrolls the loop.
+fn is<const N: usize>(name: &[u8], known: &[u8; N]) -> bool {
+    name.len() == N
+        && name
+            .iter()
+            .zip(known)
+            .fold(0, |difference, (byte, wanted)| {
+                difference | ((byte | 0x20) ^ wanted)
+            })
+            == 0
 }
 
 /// Splits one line (without CRLF) into the length of its name and the place of its value, white space around it dropped.
@@ -166,6 +172,16 @@ mod tests {
         ] {
             assert_eq!(name_of(name.as_bytes()), meaning, "{name}");
             assert_eq!(name_of(&name.as_bytes()[1..]), Name::Other, "{name}");
+            // No byte of a token but a letter's other case may stand for the letter.
+            for at in 0..name.len() {
+                for byte in (0..=255).filter(|&byte| class::is(byte, TOKEN)) {
+                    let mut other = name.as_bytes().to_vec();
+                    other[at] = byte;
+                    if !other.eq_ignore_ascii_case(name.as_bytes()) {
+                        assert_eq!(name_of(&other), Name::Other, "{name} with {byte}");
+                    }
+                }
+            }
             let underscored = name.replace('-', "_");
             if underscored != name {
                 assert_eq!(name_of(underscored.as_bytes()), Name::Other, "{name}");
