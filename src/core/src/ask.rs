@@ -55,6 +55,8 @@ pub enum Failure {
     Recovering,
     /// No such SKU in the ledger.
     UnknownSku,
+    /// The batch that fills is full while another commits: nothing was done; ask again.
+    Busy,
 }
 
 /// What can be asked of the ledger.

@@ -9,10 +9,13 @@ extern crate alloc;
 
 pub mod ask;
 pub mod journal;
+pub mod ledger;
 pub mod limit;
 pub mod limits;
 pub mod mail;
 pub mod order;
+#[cfg(weir_planted)]
+pub mod planted;
 pub mod port;
 pub mod record;
 pub mod rng;

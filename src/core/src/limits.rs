@@ -30,3 +30,39 @@ pub const LEASE_RETRY_MS: u64 = 10;
 pub const BUDGET_RAMP_MS: u64 = 1_000;
 /// Steps of the climb.
 pub const BUDGET_RAMP_STEPS: u64 = 8;
+
+// Ledger and its owner (`ledger`).
+
+/// Largest encoded journal entry with its length: a grant with the longest request id and nonce has 174 bytes.
+pub const ENTRY_BYTES_MAX: usize = 256;
+/// Answers that wait for one batch; all that a full mailbox can hold, so that the bytes of a batch fill first.
+pub const HELD_ANSWERS_MAX: usize = MAILBOX_MAX;
+/// Reservations remembered per SKU, per unit of first stock: every unit may be released and sold again three times.
+pub const RESERVATIONS_PER_UNIT: u64 = 4;
+/// Reservations remembered per SKU beyond that: restocks of a small SKU.
+pub const RESERVATIONS_EXTRA: u64 = 4096;
+/// Most reservations of one SKU, whatever its stock: row numbers of 64 such SKUs stay below 2^32; 3 GB of records.
+pub const RESERVATIONS_MAX: u64 = 1 << 24;
+/// Most units of one SKU over its whole life; sums of books stay far from overflow.
+pub const UNITS_MAX: u64 = 1 << 40;
+/// Tombstones per generation, two generations: 2,184 status queries of unseen ids per second for ever, in 12 MB.
+pub const TOMBSTONES_MAX: usize = 64 * 1024;
+/// A tombstone lives at least so long, at most twice: ask deadline (under 2 s), head and body deadlines of a slow
+/// connection (under 20 s) and a margin. Measured by the monotonic clock, so a wall step cannot shorten it.
+pub const TOMBSTONE_TTL_MS: u64 = 30_000;
+/// Operators' request ids remembered per SKU.
+pub const OPS_REMEMBERED_MAX: usize = 1024;
+/// An operator's request id is remembered at least so long: a repeat on the next day is a new wish.
+pub const OPS_REMEMBERED_MS: u64 = 24 * 3600 * 1000;
+/// Releases and restocks of a sold-out SKU gather so long, then one epoch step reopens it (design §12.9).
+pub const REOPEN_TICK_MS: u64 = 200;
+/// Views are repeated so often; below every sold-out TTL (at least 2 s), so a lost one converges in time.
+pub const VIEW_REFRESH_MS: u64 = 1_000;
+/// What is still unconfirmed after one to two of these periods is sent to the worker again (field bug R40).
+pub const OUTBOX_RESCAN_MS: u64 = 5_000;
+/// Order messages of re-sent reservations per reopen tick, in chunks of [`ORDER_BATCH_MAX`]: 20,480 per second.
+pub const OUTBOX_CHUNKS_PER_TICK: usize = 4;
+/// A snapshot is due after so many journal bytes, or as many as the last snapshot had, whichever is more.
+pub const SNAPSHOT_AFTER_BYTES: usize = 16 * 1024 * 1024;
+/// A snapshot is due after so many batches: a restart replays at most so many rows.
+pub const SNAPSHOT_AFTER_BATCHES: u64 = 4096;

@@ -1,0 +1,550 @@
+//! The ledger: who holds which unit. A pure state machine; one atomic step per ask (design §5, §12.1-12.9).
+//!
+//! Called by [`owner::Owner`] (live) and at recovery (replay). `decide` reads, `take` is the only writer: a live step
+//! encodes the entry it takes, a replay takes the entry it decodes, so both end in the same state. Refusals write
+//! nothing. No clock decides anything: what time does (reopening, forgetting tombstones) comes as calls of the owner
+//! and is journalled. A nonce is remembered as long as its reservation, thus longer than its ticket lives (R68).
+//! Not here: durability, deadlines, answers' routes (`owner`), budget (`limit::book`).
+
+pub mod codec;
+mod error;
+mod ops;
+pub mod owner;
+mod sku;
+mod snapshot;
+mod tables;
+mod take;
+
+pub use error::{BooksFault, JournalError, Wrong};
+pub use sku::OpsStep;
+
+use crate::ask::{
+    Books, Held, LedgerAnswer, LedgerOp, Lookup, Mode, Release, ReleaseEnd, ReservationRef,
+    ReservationState, Reserve,
+};
+use crate::limits::{RESERVATIONS_EXTRA, RESERVATIONS_MAX, RESERVATIONS_PER_UNIT, TOMBSTONES_MAX};
+use crate::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
+use crate::rng::Rng;
+use crate::sale::Sale;
+use crate::time::WallMs;
+use alloc::vec::Vec;
+use codec::{Entry, Granted, Journal};
+use sku::{Plan, Sku};
+use tables::{HashKey, Record, Records, RequestName, SkuIndex, Tombstones};
+use weir_proto::ids::{ReservationId, SkuKey, UserId};
+
+/// What the configuration says of one SKU.
+#[derive(Clone, Copy, Debug)]
+pub struct SkuPlan {
+    /// Which.
+    pub sku: SkuKey,
+    /// Most reservations ever made of it; then `TableFull`. 1..=`limits::RESERVATIONS_MAX`.
+    pub reservations_max: u32,
+    /// Price of one unit, written into each grant.
+    pub unit_price: Money,
+}
+
+/// Sizes and keys of a ledger; fixed for the life of the process.
+#[derive(Clone, Debug)]
+pub struct LedgerConfig {
+    /// SKUs that can be granted; others in the journal are kept and answer lookups.
+    pub plans: Vec<SkuPlan>,
+    /// Tombstones of one generation.
+    pub tombstones_max: usize,
+    /// Keys the index tables; any number, not stored.
+    pub seed: u64,
+    /// The fault put in on purpose.
+    #[cfg(weir_planted)]
+    pub planted: crate::planted::Planted,
+}
+
+impl LedgerConfig {
+    /// Sizes for a sale, by `limits`.
+    pub fn of_sale(sale: &Sale, seed: u64) -> Self {
+        let plans = sale.activities.iter().flat_map(|activity| {
+            activity.skus.iter().map(|sku| SkuPlan {
+                sku: SkuKey {
+                    activity: activity.id,
+                    sku: sku.id,
+                },
+                reservations_max: reservations_max(sku.first_stock),
+                unit_price: sku.unit_price,
+            })
+        });
+        Self {
+            plans: plans.collect(),
+            tombstones_max: TOMBSTONES_MAX,
+            seed,
+            #[cfg(weir_planted)]
+            planted: crate::planted::Planted::None,
+        }
+    }
+}
+
+fn reservations_max(first_stock: u64) -> u32 {
+    let wanted = first_stock.saturating_mul(RESERVATIONS_PER_UNIT);
+    wanted
+        .saturating_add(RESERVATIONS_EXTRA)
+        .min(RESERVATIONS_MAX) as u32
+}
+
+/// A SKU as it stands in memory (with what is not committed yet).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SkuState {
+    /// Which.
+    pub sku: SkuKey,
+    /// On sale.
+    pub open: bool,
+    /// The mode.
+    pub mode: Mode,
+    /// Most units of one request.
+    pub quantity_max: u32,
+    /// A closed order does not free its user.
+    pub once_per_activity: bool,
+    /// The books; while `sold_out`, free units wait for the reopening.
+    pub books: Books,
+    /// Grows at each sold-out and each reopening.
+    pub epoch: u64,
+    /// No unit can be had until the next reopening.
+    pub sold_out: bool,
+    /// Reservations made so far.
+    pub reservations: u32,
+}
+
+/// A reservation in full, for reconcile and checkers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The order message as it was or will be sent.
+    pub message: OrderMessage,
+    /// Where it stands.
+    pub state: ReservationState,
+    /// Since when.
+    pub moved_at: WallMs,
+}
+
+/// The ledger of one process.
+#[derive(Debug)]
+pub struct Ledger {
+    config: LedgerConfig,
+    /// In the order they were first opened.
+    skus: Vec<Sku>,
+    /// Sorted by key.
+    by_key: Vec<(SkuKey, SkuIndex)>,
+    records: Records,
+    tombstones: Tombstones,
+    /// Time of the last entry; never runs back (design §12.14).
+    clock: WallMs,
+}
+
+/// What a step comes to.
+enum Decision {
+    /// Nothing is written.
+    Answer(LedgerAnswer),
+    /// This is written, taken, and answered for.
+    Write(Entry),
+}
+
+impl Ledger {
+    /// An empty ledger; allocates its tables for good.
+    pub fn new(config: LedgerConfig) -> Self {
+        let records_max = config
+            .plans
+            .iter()
+            .map(|plan| plan.reservations_max as usize)
+            .sum();
+        let mut rng = Rng::new(config.seed);
+        let key = HashKey(rng.next_u64(), rng.next_u64());
+        Self {
+            skus: Vec::with_capacity(config.plans.len()),
+            by_key: Vec::with_capacity(config.plans.len()),
+            records: Records::with_capacity(records_max, key),
+            tombstones: Tombstones::new(config.tombstones_max, key),
+            clock: WallMs(0),
+            config,
+        }
+    }
+
+    /// One atomic step at `wall` (stored as the later of it and the last stored time). Appends at most one entry to
+    /// `out`; a step that appends none changed nothing. Unknown SKUs answer `NotOpen`, `NotFound` or `NoReservation`.
+    pub fn apply(&mut self, wall: WallMs, op: &LedgerOp, out: &mut Journal) -> LedgerAnswer {
+        let at = self.clock.max(wall);
+        match self.decide(at, op) {
+            Decision::Answer(answer) => answer,
+            Decision::Write(entry) => {
+                self.write(&entry, out);
+                self.answer_for(&entry)
+            }
+        }
+    }
+
+    /// Makes units that gathered while sold out sellable: one epoch step for each such SKU. The owner calls it once
+    /// per `limits::REOPEN_TICK_MS` (design §12.9). Returns how many SKUs reopened.
+    pub fn reopen(&mut self, wall: WallMs, out: &mut Journal) -> usize {
+        let at = self.clock.max(wall);
+        let mut reopened = 0;
+        for index in 0..self.skus.len() {
+            if self.skus[index].reopens() {
+                let sku = self.skus[index].key;
+                self.write(&Entry::Reopened { sku, at }, out);
+                reopened += 1;
+            }
+        }
+        reopened
+    }
+
+    /// SKUs that wait for [`Self::reopen`].
+    pub fn reopens(&self) -> usize {
+        self.skus.iter().filter(|sku| sku.reopens()).count()
+    }
+
+    /// Forgets tombstones that are older than the last turn. The owner calls it once per `limits::TOMBSTONE_TTL_MS`.
+    pub fn turn_tombstones(&mut self, wall: WallMs, out: &mut Journal) {
+        if !self.tombstones.is_empty() {
+            let at = self.clock.max(wall);
+            self.write(&Entry::TombstonesTurned { at }, out);
+        }
+    }
+
+    /// Takes every entry of a stored batch.
+    /// # Errors
+    /// Offset and cause; the ledger must not be used after one.
+    pub fn replay(&mut self, batch: &[u8]) -> Result<(), JournalError> {
+        let mut entries = codec::Entries::of(batch)?;
+        loop {
+            let offset = entries.offset();
+            let Some(entry) = entries.next_entry()? else {
+                return Ok(());
+            };
+            self.take(&entry).map_err(|what| JournalError {
+                offset,
+                wrong: Wrong::Impossible(what),
+            })?;
+        }
+    }
+
+    /// Makes room for every grant that the plans still allow, so that serving never allocates. Call after a recovery.
+    pub fn reserve_tables(&mut self) {
+        let used = |plan: &SkuPlan| self.sku(plan.sku).map_or(0, |sku| sku.reservations);
+        let plans = self.config.plans.iter();
+        let more: usize = plans
+            .map(|plan| plan.reservations_max.saturating_sub(used(plan)) as usize)
+            .sum();
+        self.records.reserve(more);
+    }
+
+    /// A SKU's state; `None` when it was never opened.
+    pub fn sku(&self, key: SkuKey) -> Option<SkuState> {
+        let sku = &self.skus[usize::from(self.find_sku(key)?)];
+        Some(state_of(sku))
+    }
+
+    /// Every SKU that was ever opened, sorted.
+    pub fn skus(&self) -> impl Iterator<Item = SkuState> + '_ {
+        self.by_key
+            .iter()
+            .map(|&(_, index)| state_of(&self.skus[usize::from(index)]))
+    }
+
+    /// Users with a remembered reservation of `key`: they may retry and get their first answer. A user may come twice.
+    pub fn users_of(&self, key: SkuKey) -> impl Iterator<Item = UserId> + '_ {
+        let index = self.find_sku(key);
+        self.records
+            .rows()
+            .iter()
+            .filter(move |record| Some(record.name.sku) == index)
+            .map(|record| record.name.user)
+    }
+
+    /// A reservation by its number.
+    pub fn reservation(&self, id: ReservationId) -> Option<Reservation> {
+        self.records
+            .get(id)
+            .map(|record| self.reservation_of(record))
+    }
+
+    /// Every reservation, in order of its number, which is dense from 1.
+    pub fn reservations(&self) -> impl Iterator<Item = Reservation> + '_ {
+        self.records
+            .rows()
+            .iter()
+            .map(|record| self.reservation_of(record))
+    }
+
+    /// The number that the next grant gets.
+    pub fn next_reservation(&self) -> ReservationId {
+        self.records.next_id()
+    }
+
+    fn reservation_of(&self, record: &Record) -> Reservation {
+        Reservation {
+            message: OrderMessage {
+                version: ORDER_MESSAGE_VERSION,
+                reservation: record.id,
+                sku: self.skus[usize::from(record.name.sku)].key,
+                user: record.name.user,
+                quantity: record.quantity,
+                request_id: record.name.request_id,
+                unit_price: record.unit_price,
+                reserved_at: record.granted_at,
+            },
+            state: record.state,
+            moved_at: record.moved_at,
+        }
+    }
+
+    fn find_sku(&self, key: SkuKey) -> Option<SkuIndex> {
+        let place = self
+            .by_key
+            .binary_search_by_key(&key, |&(key, _)| key)
+            .ok()?;
+        Some(self.by_key[place].1)
+    }
+
+    fn plan(&self, key: SkuKey) -> Option<Plan> {
+        let plan = self.config.plans.iter().find(|plan| plan.sku == key)?;
+        Some(Plan {
+            reservations_max: plan.reservations_max,
+            unit_price: plan.unit_price,
+        })
+    }
+
+    fn write(&mut self, entry: &Entry, out: &mut Journal) {
+        out.push(entry);
+        self.take(entry)
+            .expect("an entry fits the state that it was decided on");
+    }
+
+    fn answer_for(&self, entry: &Entry) -> LedgerAnswer {
+        let held = |id| self.records.get(id).map(Record::held);
+        match entry {
+            Entry::Granted(granted) => held(granted.reservation).map(LedgerAnswer::Granted),
+            Entry::Moved { reservation, .. } => held(*reservation).map(LedgerAnswer::Now),
+            Entry::Tombstoned { .. } => Some(LedgerAnswer::NotFound),
+            Entry::Ops { sku, .. } => self.sku(*sku).map(|sku| LedgerAnswer::OpsDone(sku.books)),
+            Entry::TombstonesTurned { .. } | Entry::Reopened { .. } => None,
+        }
+        .expect("an ask's entry names what it just made")
+    }
+
+    fn decide(&self, at: WallMs, op: &LedgerOp) -> Decision {
+        match op {
+            LedgerOp::Reserve(reserve) => self.decide_reserve(at, reserve),
+            LedgerOp::Lookup(lookup) => self.decide_lookup(at, lookup),
+            LedgerOp::Confirm(target) => self.decide_step(at, *target, Step::Confirm),
+            LedgerOp::Settle(target) => self.decide_step(at, *target, Step::Settle),
+            LedgerOp::Release(Release { target, end }) => {
+                self.decide_step(at, *target, Step::Release(*end))
+            }
+            LedgerOp::PaidLate(target) => self.decide_step(at, *target, Step::PaidLate),
+            LedgerOp::Open(open) => self.decide_ops(
+                at,
+                open.target,
+                OpsStep::Open {
+                    stock: open.stock,
+                    quantity_max: open.quantity_max,
+                    once_per_activity: open.once_per_activity,
+                },
+            ),
+            LedgerOp::Close(target) => self.decide_ops(at, *target, OpsStep::Close),
+            LedgerOp::SetMode(set) => self.decide_ops(at, set.target, OpsStep::SetMode(set.mode)),
+            LedgerOp::Restock(restock) => {
+                self.decide_ops(at, restock.target, OpsStep::Restock(restock.units))
+            }
+        }
+    }
+
+    /// The order is the contract: a repeat gets its first answer whatever else changed; then identity (nonce, user);
+    /// then the sale's state; then stock; last our own room.
+    fn decide_reserve(&self, at: WallMs, reserve: &Reserve) -> Decision {
+        use Decision::{Answer, Write};
+        let Some(index) = self.find_sku(reserve.sku) else {
+            return Answer(LedgerAnswer::NotOpen);
+        };
+        let sku = &self.skus[usize::from(index)];
+        let name = RequestName {
+            sku: index,
+            user: reserve.user,
+            request_id: reserve.request_id,
+        };
+        if let Some(record) = self.records.request(&name) {
+            return Answer(if record.quantity == reserve.quantity {
+                LedgerAnswer::Repeated(record.held())
+            } else {
+                LedgerAnswer::RequestIdConflict
+            });
+        }
+        if self.tombstones.contains(&name) {
+            return Answer(LedgerAnswer::Tombstoned);
+        }
+        if self.records.nonce(index, &reserve.nonce).is_some() {
+            return Answer(LedgerAnswer::ReplayRejected);
+        }
+        if let Some(held) = self.bars_user(sku, index, reserve.user) {
+            return Answer(LedgerAnswer::AlreadyHolds(held));
+        }
+        if !sku.open {
+            return Answer(LedgerAnswer::NotOpen);
+        }
+        if matches!(sku.mode, Mode::QueueOnly | Mode::Closed) {
+            return Answer(LedgerAnswer::ModeRefused(sku.mode));
+        }
+        if reserve.quantity == 0 || reserve.quantity > sku.quantity_max {
+            return Answer(LedgerAnswer::QuantityRefused);
+        }
+        if sku.sold_out {
+            return Answer(LedgerAnswer::SoldOut { epoch: sku.epoch });
+        }
+        if sku.books.free < u64::from(reserve.quantity) {
+            return Answer(LedgerAnswer::QuantityRefused);
+        }
+        let Some(plan) = sku.plan.filter(|_| sku.has_room()) else {
+            return Answer(LedgerAnswer::TableFull);
+        };
+        Write(Entry::Granted(Granted {
+            sku: reserve.sku,
+            user: reserve.user,
+            request_id: reserve.request_id,
+            nonce: reserve.nonce,
+            nonce_until: reserve.nonce_until,
+            quantity: reserve.quantity,
+            unit_price: plan.unit_price,
+            reservation: self.records.next_id(),
+            at,
+        }))
+    }
+
+    /// The reservation that keeps this user from another one. FAILED always frees the user: no order came of it.
+    fn bars_user(&self, sku: &Sku, index: SkuIndex, user: UserId) -> Option<Held> {
+        let record = self.records.user(index, user)?;
+        let ended_for_good = matches!(
+            record.state,
+            ReservationState::Closed | ReservationState::PaidLate
+        );
+        (record.state.is_live() || (sku.once_per_activity && ended_for_good)).then(|| record.held())
+    }
+
+    fn decide_lookup(&self, at: WallMs, lookup: &Lookup) -> Decision {
+        use Decision::{Answer, Write};
+        let Some(index) = self.find_sku(lookup.sku) else {
+            return Answer(LedgerAnswer::NotOpen); // nothing can be promised for later, so not NotFound
+        };
+        let name = RequestName {
+            sku: index,
+            user: lookup.user,
+            request_id: lookup.request_id,
+        };
+        if let Some(record) = self.records.request(&name) {
+            return Answer(LedgerAnswer::Found(record.held()));
+        }
+        // An old tombstone may go soon: the promise of this answer needs a young one.
+        if !lookup.tombstone || self.tombstones.is_young(&name) {
+            return Answer(LedgerAnswer::NotFound);
+        }
+        if !self.tombstones.has_room() {
+            return Answer(LedgerAnswer::TableFull);
+        }
+        Write(Entry::Tombstoned {
+            sku: lookup.sku,
+            user: lookup.user,
+            request_id: lookup.request_id,
+            at,
+        })
+    }
+
+    fn decide_step(&self, at: WallMs, target: ReservationRef, step: Step) -> Decision {
+        use Decision::{Answer, Write};
+        let record = self.find_sku(target.sku).and_then(|index| {
+            let record = self.records.get(target.reservation)?;
+            (record.name.sku == index).then_some(record)
+        });
+        let Some(record) = record else {
+            return Answer(LedgerAnswer::NoReservation);
+        };
+        match self.next_state(record, step) {
+            Next::Stays => Answer(LedgerAnswer::Now(record.held())),
+            Next::Refused => Answer(LedgerAnswer::StepRefused(record.held())),
+            Next::To(to) => Write(Entry::Moved {
+                reservation: record.id,
+                to,
+                at,
+            }),
+        }
+    }
+
+    /// The table of a reservation's states.
+    fn next_state(&self, record: &Record, step: Step) -> Next {
+        use ReservationState::{Closed, Confirmed, Failed, PaidLate, Reserved, Settled};
+        #[cfg(weir_planted)]
+        if self.plants_second_release(record, step) {
+            return Next::To(record.state);
+        }
+        match (step, record.state) {
+            (Step::Confirm, Reserved) => Next::To(Confirmed),
+            (Step::Confirm, Confirmed | Settled) => Next::Stays,
+            (Step::Settle, Reserved | Confirmed) => Next::To(Settled),
+            (Step::Settle, Settled) => Next::Stays,
+            (Step::Release(ReleaseEnd::Closed), Reserved | Confirmed) => Next::To(Closed),
+            (Step::Release(ReleaseEnd::Failed), Reserved | Confirmed) => Next::To(Failed),
+            (Step::Release(_), Closed | Failed | PaidLate) => Next::Stays,
+            // A unit that is free, even one that waits for the reopening, goes to who has paid.
+            (Step::PaidLate, Closed | Failed) if self.can_sell_again(record) => Next::To(Settled),
+            (Step::PaidLate, Closed | Failed) => Next::To(PaidLate),
+            (Step::PaidLate, PaidLate | Settled) => Next::Stays,
+            (Step::Confirm | Step::Settle, Closed | Failed | PaidLate)
+            | (Step::Release(_), Settled)
+            | (Step::PaidLate, Reserved | Confirmed) => Next::Refused,
+        }
+    }
+
+    fn can_sell_again(&self, record: &Record) -> bool {
+        let name = &record.name;
+        let holds = self
+            .records
+            .user(name.sku, name.user)
+            .is_some_and(|other| other.state.is_live());
+        let free = self.skus[usize::from(name.sku)].books.free;
+        !holds && free >= u64::from(record.quantity)
+    }
+
+    #[cfg(weir_planted)]
+    fn plants_second_release(&self, record: &Record, step: Step) -> bool {
+        let held = self.skus[usize::from(record.name.sku)].books.held;
+        self.config.planted == crate::planted::Planted::ReleaseTwice
+            && matches!(step, Step::Release(_))
+            && matches!(
+                record.state,
+                ReservationState::Closed | ReservationState::Failed
+            )
+            && held >= u64::from(record.quantity)
+    }
+}
+
+/// A step of a reservation.
+#[derive(Clone, Copy)]
+enum Step {
+    Confirm,
+    Settle,
+    Release(ReleaseEnd),
+    PaidLate,
+}
+
+/// What a step does to a state.
+enum Next {
+    To(ReservationState),
+    Stays,
+    Refused,
+}
+
+fn state_of(sku: &Sku) -> SkuState {
+    SkuState {
+        sku: sku.key,
+        open: sku.open,
+        mode: sku.mode,
+        quantity_max: sku.quantity_max,
+        once_per_activity: sku.once_per_activity,
+        books: sku.books,
+        epoch: sku.epoch,
+        sold_out: sku.sold_out,
+        reservations: sku.reservations,
+    }
+}
