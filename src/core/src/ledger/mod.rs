@@ -1,15 +1,15 @@
 //! The ledger: who holds which unit. A pure state machine; one atomic step per ask (design §5, §12.1-12.9).
 //!
-//! Called by [`owner::Owner`] (live) and at recovery (replay). `decide` reads, `take` is the only writer: a live step
+//! Called by the owner (live) and at recovery (replay). `decide` reads, `take` is the only writer: a live step
 //! encodes the entry it takes, a replay takes the entry it decodes, so both end in the same state. Refusals write
 //! nothing. No clock decides anything: what time does (reopening, forgetting tombstones) comes as calls of the owner
 //! and is journalled. A nonce is remembered as long as its reservation, thus longer than its ticket lives (R68).
-//! Not here: durability, deadlines, answers' routes (`owner`), budget (`limit::book`).
+//! Not here: durability, deadlines, answers' routes (the owner), budget (`limit::book`).
 
 pub mod codec;
 mod error;
 mod ops;
-pub mod owner;
+
 mod sku;
 mod snapshot;
 mod tables;
