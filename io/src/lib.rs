@@ -1,1 +1,3 @@
 //! The loops: the only clock and sockets.
+
+pub mod sim;

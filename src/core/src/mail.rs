@@ -33,6 +33,8 @@ pub enum Addr {
     Ops,
     /// The admission log's writer.
     Log,
+    /// A buyer or another stranger: only in the simulator.
+    Client(u16),
 }
 
 /// One message.
