@@ -1,2 +1,1 @@
 //! The `weir` program: boot, configuration, command line, stores, operator's listener.
-pub mod orders;

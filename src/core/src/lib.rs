@@ -20,6 +20,7 @@ pub mod port;
 pub mod record;
 pub mod rng;
 pub mod sale;
+pub mod shard;
 pub mod stats;
 pub mod time;
 pub mod view;

@@ -66,22 +66,19 @@ pub const OUTBOX_CHUNKS_PER_TICK: usize = 4;
 pub const SNAPSHOT_AFTER_BYTES: usize = 16 * 1024 * 1024;
 /// A snapshot is due after so many batches: a restart replays at most so many rows.
 pub const SNAPSHOT_AFTER_BATCHES: u64 = 4096;
-
-// Orders (`order`).
-
-/// Order messages that the worker keeps: 64 batches. What does not fit stays in the ledger's outbox and is asked for
-/// again, so a flood costs time, never an order.
-pub const ORDER_QUEUE_MAX: usize = 64 * ORDER_BATCH_MAX;
-/// Payments that wait for a transaction: 8 batches of their share; at the cap the provider is told to retry.
-pub const PAYMENT_QUEUE_MAX: usize = 2048;
-/// Payments of one batch, so that a flood of them leaves room for orders.
-pub const PAYMENTS_PER_BATCH_MAX: usize = 256;
-/// Acknowledgements and other inner commands of one batch: half, so that orders are always made, too.
-pub const INNER_PER_BATCH_MAX: usize = ORDER_BATCH_MAX / 2;
-/// Rows of one page (orders due, orders not acknowledged): a transaction stays under some milliseconds.
-pub const ORDER_PAGE_MAX: u32 = 256;
-/// Asks to the ledger that the worker has outstanding or waits to repeat; below `MAILBOX_MAX`, so that the owner's box
-/// always has room for shards. Beyond it the order rows remember (`acked < version`) and a sweep finds them.
-pub const LEDGER_STEPS_MAX: usize = MAILBOX_MAX / 4;
-/// Tries of one order message before it is a dead letter.
-pub const ORDER_ATTEMPTS_MAX: u32 = 5;
+/// Requests of one connection that are read and not answered; then reading stops (field bug R19).
+pub const PIPELINE_MAX: u32 = 64;
+/// Bytes of replies of one connection that the kernel has not taken; then reading stops (field bug R19).
+pub const UNSENT_BYTES_MAX: usize = 256 * 1024;
+/// Bytes that a connection may still send after our FIN before it is closed hard: more than any honest body.
+pub const LINGER_BYTES_MAX: u64 = 2 * 1024 * 1024;
+/// Replies of one shard that wait for an earlier one of their connection.
+pub const HELD_REPLIES_MAX: usize = 16 * 1024;
+/// Requests that one turn stages; the rest is read in the next turn.
+pub const STAGED_MAX: usize = 4096;
+/// Bytes of tickets and devices that one turn keeps: an average of 1 KiB for each staged request.
+pub const STAGED_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Origins of shop pages.
+pub const ORIGINS_MAX: usize = 32;
+/// Mail of one part that its receivers' boxes have not taken; then no more is asked of them.
+pub const POSTS_WAITING_MAX: usize = 4096;

@@ -57,19 +57,6 @@ pub struct Sku {
     pub inflight_max: u32,
     /// How long a sold-out mark lives without being repeated (E1).
     pub sold_out_ttl_ms: u64,
-    /// A keyed limit of one user's submits to this SKU.
-    pub user: KeyedPolicy,
-    /// A keyed limit of one device's submits to this SKU.
-    pub device: KeyedPolicy,
-}
-
-/// Rate and burst of a keyed limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyedPolicy {
-    /// Refill.
-    pub rate: Rate,
-    /// Burst.
-    pub capacity: u32,
 }
 
 impl Sale {

@@ -1,0 +1,357 @@
+//! The admission pipeline of design §4, stages 2 to 10: one readable function over the stages, cheapest first.
+//!
+//! Called by the shard at the turn's end for each staged submit. Every refusal is one [`Reason`]; a refusal charges only
+//! the limits before it. User, device and budget are charged all or nothing. No stage waits.
+
+use super::Shard;
+use super::asks::{Kind, Pending, ReplyTo, Wait};
+use super::known::Known;
+use super::reply::Reply;
+use super::skus::SkuIndex;
+use super::staged::{Span, SubmitCall};
+use crate::ask::{Ask, LedgerOp, Mode, Reserve};
+use crate::limit::gcra::Verdict;
+use crate::limit::inflight::SlotsFull;
+use crate::limit::table::{KeyedLimiter, Probe};
+use crate::mail::{Addr, Mail};
+use crate::port::Effects;
+use crate::time::{Now, WallMs};
+use core::net::IpAddr;
+use weir_proto::addr::IpKey;
+use weir_proto::answer::{Code, Reason, RequestState};
+use weir_proto::ids::SkuKey;
+use weir_proto::ticket::{Claims, DeviceClaim, Expect, TicketReject, authenticate};
+
+/// A degraded SKU spends so many budget tokens for one admission: half its rate (requirement J1).
+const DEGRADED_COST: u32 = 2;
+/// A nonce outlives its ticket's expiry by this: the longest leeway and the longest way of a request (B6).
+const NONCE_MARGIN_MS: u64 = 60_000;
+/// `opens_in_ms` is rounded up to this, so that it cannot be used to calibrate a clock (sales.md Q30).
+const OPENS_IN_STEP_MS: u64 = 1_000;
+
+/// A refusal on its way out of the pipeline.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal {
+    reason: Reason,
+    retry_after_ms: Option<u64>,
+    opens_in_ms: Option<u64>,
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Self {
+        Self {
+            reason,
+            retry_after_ms: None,
+            opens_in_ms: None,
+        }
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal {
+            reason,
+            retry_after_ms,
+            opens_in_ms,
+        } = refusal;
+        Self {
+            retry_after_ms,
+            opens_in_ms,
+            ..Self::new(reason)
+        }
+    }
+}
+
+impl Shard {
+    /// Decides one submit; `None`: the ledger was asked, the answer comes by mail.
+    pub(super) fn admit(
+        &mut self,
+        now: Now,
+        reply_to: ReplyTo,
+        call: &SubmitCall,
+        fx: &mut Effects,
+    ) -> Option<Reply> {
+        match self.stages(now, reply_to, call, fx) {
+            Ok(step) => step,
+            Err(refusal) => Some(Reply {
+                request_id: call.submit.request_id,
+                ..refusal.into()
+            }),
+        }
+    }
+
+    fn stages(
+        &mut self,
+        now: Now,
+        reply_to: ReplyTo,
+        call: &SubmitCall,
+        fx: &mut Effects,
+    ) -> Result<Option<Reply>, Refusal> {
+        let user = call.submit.user;
+        let index = self.route(call)?;
+        self.instance(now, index)?;
+        self.source(now, call.client)?;
+        let claims = self.ticket(now, call, index)?;
+        if let Some(reply) = self.known_answer(call) {
+            return Ok(Some(reply));
+        }
+        if self.skus.state(index).refuses_sold_out(now.mono, user) {
+            self.counters.soldout_hits += 1;
+            return Err(Reason::SoldOutLocal.into());
+        }
+        self.user_device_budget(now, index, &claims)?;
+        self.ask(reply_to, index, call, &claims, fx)?;
+        Ok(None)
+    }
+
+    fn route(&self, call: &SubmitCall) -> Result<SkuIndex, Refusal> {
+        let activity = &self.skus.sale().activities[usize::from(call.activity_at)];
+        if activity.id != call.submit.activity {
+            return Err(Reason::WrongPathId.into());
+        }
+        Ok(self
+            .skus
+            .find(call.activity_at, call.submit.sku)
+            .ok_or(Reason::UnknownSku)?)
+    }
+
+    /// Stage 2: the instance's own rate, the schedule, the mode.
+    fn instance(&mut self, now: Now, index: SkuIndex) -> Result<(), Refusal> {
+        if self.draining {
+            return Err(self.busy(Reason::Draining));
+        }
+        if !self.instance.take(now.mono, 1).is_allow() {
+            return Err(self.busy(Reason::InstanceRate));
+        }
+        let (activity, _) = self.skus.spec(index);
+        if now.wall < activity.opens_at {
+            let left_ms = activity
+                .opens_at
+                .since(now.wall)
+                .next_multiple_of(OPENS_IN_STEP_MS);
+            return Err(Refusal {
+                opens_in_ms: Some(left_ms),
+                retry_after_ms: Some(left_ms),
+                ..Reason::NotOpenYet.into()
+            });
+        }
+        let Some(view) = &self.skus.state(index).view else {
+            return Err(self.busy(Reason::LedgerUnavailable));
+        };
+        if now.wall >= activity.closes_at || !view.open {
+            return Err(Reason::NotOpenClosed.into());
+        }
+        if view.poisoned {
+            return Err(self.busy(Reason::StorePoisoned));
+        }
+        match view.mode {
+            Mode::Normal | Mode::Degraded => Ok(()),
+            Mode::QueueOnly => Err(self.busy(Reason::ModeQueueOnly)),
+            Mode::Closed => Err(Reason::ModeClosed.into()),
+        }
+    }
+
+    /// Stage 3: the client's address; soft, the loosest of the keyed limits.
+    pub(super) fn source(&mut self, now: Now, client: IpAddr) -> Result<(), Refusal> {
+        let key = self.by_ip.key(&IpKey::new(client).to_bytes());
+        limited(self.by_ip.take(now.mono, key, 1), Reason::LimitedIp)
+    }
+
+    /// Stage 4: the ticket (B4's order).
+    fn ticket(&mut self, now: Now, call: &SubmitCall, index: SkuIndex) -> Result<Claims, Refusal> {
+        let claims = self.authentic(call.ticket)?;
+        let submit = &call.submit;
+        let (activity, _) = self.skus.spec(index);
+        let expect = Expect {
+            activity: submit.activity,
+            sku: submit.sku,
+            user: submit.user,
+            activity_version: activity.version,
+            path_id: activity.path_id,
+            device: call.device.map(|span| self.staged.bytes(span)),
+            device_salt: &activity.device_salt,
+            wall_ms: now.wall.0,
+            leeway_ms: self.config.leeway_ms,
+        };
+        let checked = claims.check(&expect);
+        self.verified(checked)?;
+        self.counters.ticket_ok += 1;
+        Ok(claims)
+    }
+
+    /// The claims of a ticket that a live key of ours made.
+    pub(super) fn authentic(&mut self, ticket: Span) -> Result<Claims, Refusal> {
+        let result = authenticate(self.staged.bytes(ticket), &self.config.keys);
+        self.verified(result)
+    }
+
+    pub(super) fn verified<T>(&mut self, result: Result<T, TicketReject>) -> Result<T, Refusal> {
+        result.map_err(|reject| {
+            self.counters.ticket_refused += 1;
+            Refusal::from(Reason::from(reject))
+        })
+    }
+
+    /// Stage 5: what this shard knows of the request already.
+    fn known_answer(&mut self, call: &SubmitCall) -> Option<Reply> {
+        let (name, quantity) = (call.name(), call.submit.quantity);
+        let known = self.known.get(&name)?;
+        let (Known::InFlight { quantity: first }
+        | Known::Granted {
+            quantity: first, ..
+        }) = known;
+        let reply = match known {
+            _ if first != quantity => Reply::new(Reason::RequestIdConflict),
+            Known::InFlight { .. } => self.pending(Reply::new(Reason::Pending)),
+            Known::Granted { reservation, .. } => self.pending(Reply {
+                reservation: Some(reservation),
+                state: Some(RequestState::Queued),
+                original: Some(Code::SeckillQueued),
+                ..Reply::new(Reason::Replayed)
+            }),
+        };
+        Some(Reply {
+            request_id: name.request_id,
+            ..reply
+        })
+    }
+
+    /// Stages 7 and 8, all or nothing: no limit is charged when one of them refuses.
+    fn user_device_budget(
+        &mut self,
+        now: Now,
+        index: SkuIndex,
+        claims: &Claims,
+    ) -> Result<(), Refusal> {
+        // A winner's retry after sold-out goes to the ledger and gets its first answer; it takes no stock, so no budget.
+        let takes_stock = !self.skus.state(index).is_marked(now.mono);
+        let key = self.skus.state(index).key;
+        let user = probe(&mut self.by_user, now, key, &claims.user.0.to_be_bytes());
+        limited(user.verdict, Reason::LimitedUser)?;
+        let device = match &claims.device {
+            DeviceClaim::Hash(hash) => Some(probe(&mut self.by_device, now, key, hash)),
+            DeviceClaim::Unbound | DeviceClaim::Foreign => None, // a foreign text was refused with the ticket
+        };
+        if let Some(device) = device {
+            limited(device.verdict, Reason::LimitedDevice)?;
+        }
+        if takes_stock {
+            let cost = if self.skus.state(index).mode() == Mode::Degraded {
+                DEGRADED_COST
+            } else {
+                1
+            };
+            if !self.skus.state_mut(index).budget.take(now.mono, cost) {
+                return Err(self.busy(Reason::BudgetEmpty));
+            }
+        }
+        self.by_user.charge(user);
+        if let Some(device) = device {
+            self.by_device.charge(device);
+        }
+        Ok(())
+    }
+
+    /// Stages 9 and 10: a slot, then the one ask.
+    fn ask(
+        &mut self,
+        reply_to: ReplyTo,
+        index: SkuIndex,
+        call: &SubmitCall,
+        claims: &Claims,
+        fx: &mut Effects,
+    ) -> Result<(), Refusal> {
+        if fx.posts_waiting() > crate::limits::POSTS_WAITING_MAX {
+            return Err(self.busy(Reason::MailFull));
+        }
+        let slot = match self.slots.acquire_submit(self.skus.state(index).slot) {
+            Ok(slot) => slot,
+            Err(SlotsFull::Sku) => return Err(self.busy(Reason::InflightSku)),
+            Err(SlotsFull::Instance) => return Err(self.busy(Reason::InflightInstance)),
+        };
+        let (name, quantity) = (call.name(), call.submit.quantity);
+        let due = reply_to.arrived.plus_ms(self.config.request_budget_ms);
+        let pending = Pending {
+            reply_to: Some(reply_to),
+            kind: Kind::Submit,
+            request: name,
+            quantity,
+            owner_boot: self.skus.owner_boot(),
+            due,
+            slot: Some(slot),
+        };
+        let id = self
+            .asks
+            .insert(pending, Wait::Request)
+            .expect("there are as many places as in-flight slots");
+        self.known.put(&name, Known::InFlight { quantity });
+        let nonce_until = WallMs(claims.expires_at_ms).plus_ms(NONCE_MARGIN_MS);
+        let reserve = Reserve {
+            sku: name.sku,
+            user: name.user,
+            request_id: name.request_id,
+            nonce: claims.nonce(),
+            nonce_until,
+            quantity,
+        };
+        fx.post(
+            Addr::Owner,
+            Mail::Ask(Ask {
+                from: self.addr(),
+                id,
+                deadline: due,
+                op: LedgerOp::Reserve(reserve),
+            }),
+        );
+        self.counters.asks += 1;
+        Ok(())
+    }
+
+    /// A 503 that may be tried again: with a jittered wait (C6).
+    pub(super) fn busy(&mut self, reason: Reason) -> Refusal {
+        Refusal {
+            retry_after_ms: Some(1_000 + self.rng.below(1_000)),
+            ..reason.into()
+        }
+    }
+
+    /// The same as a reply.
+    pub(super) fn busy_reply(&mut self, reason: Reason) -> Reply {
+        self.busy(reason).into()
+    }
+
+    /// An unknown result: ask for it.
+    pub(super) fn pending(&mut self, reply: Reply) -> Reply {
+        Reply {
+            next_poll_after_ms: Some(self.poll_ms()),
+            ..reply
+        }
+    }
+
+    /// When to poll: half a second, jittered, so that a million polls are a flat line.
+    pub(super) fn poll_ms(&mut self) -> u64 {
+        400 + self.rng.below(400)
+    }
+}
+
+/// Probes the limit of one user or device on one SKU; `name`: at most 16 bytes.
+fn probe(limiter: &mut KeyedLimiter, now: Now, sku: SkuKey, name: &[u8]) -> Probe {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&sku.activity.0.to_be_bytes());
+    bytes[8..16].copy_from_slice(&sku.sku.0.to_be_bytes());
+    bytes[16..16 + name.len()].copy_from_slice(name);
+    let key = limiter.key(&bytes[..16 + name.len()]);
+    limiter.probe(now.mono, key, 1)
+}
+
+/// A limit's word as a refusal; 429 with the exact wait.
+pub(super) fn limited(verdict: Verdict, reason: Reason) -> Result<(), Refusal> {
+    match verdict {
+        Verdict::Allow { .. } => Ok(()),
+        Verdict::Wait { .. } => Err(Refusal {
+            retry_after_ms: verdict.retry_after_ms(),
+            ..reason.into()
+        }),
+        Verdict::Never => Err(Reason::CostAboveCapacity.into()),
+    }
+}

@@ -1,0 +1,85 @@
+//! What a shard is made of: given by the program at start, checked by `src/config`.
+
+use super::conns::Timeouts;
+use crate::limit::gcra::Policy;
+use crate::limit::lease::ShardId;
+use crate::sale::Sale;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use weir_proto::addr::{Cidr, Source};
+use weir_proto::payment::PaymentKey;
+use weir_proto::ticket::KeyRing;
+
+/// A keyed limit of one shard: its policy, the stricter one that newcomers share when the table is full, its size.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedLimit {
+    /// Rate and burst of each key.
+    pub policy: Policy,
+    /// Rate and burst of all keys together that found no slot.
+    pub overflow: Policy,
+    /// Slots of 16 bytes.
+    pub slots: usize,
+}
+
+/// Everything that a shard needs.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// Its number.
+    pub shard: ShardId,
+    /// Different from every earlier run's.
+    pub shard_boot: u64,
+    /// Of jitter, sampling and table hashes. From the system's entropy for a real run, from the simulator's seed there.
+    pub seed: u64,
+    /// What is sold.
+    pub sale: Arc<Sale>,
+    /// Keys of tickets.
+    pub keys: Arc<KeyRing>,
+    /// Key of payment callbacks; `None` refuses them.
+    pub payment_key: Option<PaymentKey>,
+    /// Where the client's address comes from on the public listener.
+    pub source: Source,
+    /// Peers whose word about the client counts.
+    pub trusted: Arc<[Cidr]>,
+    /// Origins of shop pages, for CORS; at most `limits::ORIGINS_MAX`.
+    pub origins: Arc<[Vec<u8>]>,
+    /// Connections of this shard.
+    pub conns_max: usize,
+    /// Deadlines of a connection.
+    pub timeouts: Timeouts,
+    /// Submits of this shard, all together.
+    pub instance: Policy,
+    /// By IPv4 /32 and IPv6 /64.
+    pub ip: KeyedLimit,
+    /// By user and SKU.
+    pub user: KeyedLimit,
+    /// By device and SKU.
+    pub device: KeyedLimit,
+    /// Status queries by user.
+    pub status: KeyedLimit,
+    /// Submits that wait for the ledger.
+    pub inflight_max: u32,
+    /// Status queries that wait for the ledger; slots of their own.
+    pub status_inflight_max: u32,
+    /// Submits of one SKU that wait for the ledger.
+    pub sku_inflight_max: u32,
+    /// Payments that wait for the worker.
+    pub payments_max: u32,
+    /// A submit's or status query's whole time (J5).
+    pub request_budget_ms: u64,
+    /// A payment callback's whole time.
+    pub payment_budget_ms: u64,
+    /// From SIGTERM until connections are closed whatever they do.
+    pub drain_ms: u64,
+    /// Allowed difference between our clock and the ticket minter's.
+    pub leeway_ms: u64,
+    /// Entries of the cache of known request ids.
+    pub known_max: usize,
+    /// One of so many admissions goes to the log; 0: none.
+    pub log_admitted_every: u32,
+    /// One of so many refusals goes to the log; 0: none.
+    pub log_refused_every: u32,
+    /// One of so many 5xx goes to the log; 0: none. Unknown results go all.
+    pub log_failed_every: u32,
+    /// Keys the hash that stands for a user in the log.
+    pub user_hash_key: [u8; 32],
+}

@@ -1,0 +1,294 @@
+//! The shard's side of its connections: parser, place of replies, deadlines. Fixed slots, one per driver slot.
+//!
+//! Used by [`super::intake`] and [`super::replies`]. Deadlines are absolute: the head's and body's run from the first
+//! byte of the request, whatever trickles in (field bug R18). Invariant: an entry is open from Accepted to Closed.
+
+use super::wheel::Wheel;
+use crate::port::ConnId;
+use crate::time::{Mono, Now};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use weir_proto::http::RequestParser;
+
+/// End of the list of held replies.
+pub const NO_HELD: u32 = u32::MAX;
+
+/// How long a connection may take over each step, in milliseconds; each at least `wheel::ARM_AHEAD_MS`.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// From the first byte of a request to the end of its head.
+    pub head_ms: u64,
+    /// From the end of the head to the end of the body.
+    pub body_ms: u64,
+    /// Without a request.
+    pub idle_ms: u64,
+    /// From a reply's writing until the kernel has all of it.
+    pub write_ms: u64,
+    /// From our FIN until the peer's, while what it still sends is dropped.
+    pub linger_ms: u64,
+}
+
+/// What a deadline that passed means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// The head did not arrive in time.
+    Head,
+    /// The body did not arrive in time.
+    Body,
+    /// Nothing was asked for too long.
+    Idle,
+    /// The peer does not take its reply.
+    Write,
+    /// The peer did not end after our FIN.
+    Linger,
+}
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The PROXY header comes first on this listener.
+    Proxy,
+    /// Requests and replies.
+    Open,
+    /// The closing reply is on its way or behind an earlier one: no further request is read.
+    Closing,
+    /// We sent FIN; what the peer still sends is dropped.
+    Lingering,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Conn {
+    /// Generation of the open connection; `None` for a free slot.
+    generation: Option<u32>,
+    /// See [`Phase`].
+    pub phase: Phase,
+    /// The client: the socket's peer until a PROXY header names another.
+    pub client: IpAddr,
+    /// Reads requests; keeps its place between events.
+    pub parser: RequestParser,
+    /// Number of the next request read.
+    pub next_in: u32,
+    /// Number of the next reply to leave.
+    pub next_out: u32,
+    /// First reply that waits for an earlier one, or [`NO_HELD`].
+    pub held: u32,
+    /// Receiving is off until the replies are out.
+    pub paused: bool,
+    /// The peer will send no more.
+    pub ended: bool,
+    /// Bytes dropped while lingering.
+    pub drained_bytes: u64,
+    read_due: Mono,
+    in_body: bool,
+    write_due: Option<Mono>,
+}
+
+impl Conn {
+    fn vacant() -> Self {
+        Self {
+            generation: None,
+            phase: Phase::Open,
+            client: IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
+            parser: RequestParser::default(),
+            next_in: 0,
+            next_out: 0,
+            held: NO_HELD,
+            paused: false,
+            ended: false,
+            drained_bytes: 0,
+            read_due: Mono(u64::MAX),
+            in_body: false,
+            write_due: None,
+        }
+    }
+
+    /// Requests read whose reply has not left.
+    pub fn outstanding(&self) -> u32 {
+        self.next_in.wrapping_sub(self.next_out)
+    }
+
+    fn due(&self) -> Mono {
+        // While we owe a reply the client is not the slow one.
+        let read = if self.outstanding() > 0 && self.phase != Phase::Lingering {
+            Mono(u64::MAX)
+        } else {
+            self.read_due
+        };
+        read.min(self.write_due.unwrap_or(Mono(u64::MAX)))
+    }
+}
+
+/// All connections of the shard.
+#[derive(Debug)]
+pub struct Conns {
+    slots: Vec<Conn>,
+    wheel: Wheel,
+    timeouts: Timeouts,
+    open_count: usize,
+}
+
+impl Conns {
+    /// `conns_max`: the driver's slots.
+    pub fn new(now: Mono, conns_max: usize, timeouts: Timeouts) -> Self {
+        let mut slots = Vec::new();
+        slots.resize_with(conns_max, Conn::vacant);
+        Self {
+            slots,
+            wheel: Wheel::new(now, conns_max),
+            timeouts,
+            open_count: 0,
+        }
+    }
+
+    /// Takes up a new connection.
+    pub fn open(&mut self, now: Now, id: ConnId, client: IpAddr, phase: Phase) {
+        let slot = &mut self.slots[id.slot as usize];
+        assert!(
+            slot.generation.is_none(),
+            "the driver gives a slot to one connection at a time"
+        );
+        *slot = Conn {
+            generation: Some(id.generation),
+            client,
+            phase,
+            ..Conn::vacant()
+        };
+        slot.read_due = now.mono.plus_ms(if phase == Phase::Proxy {
+            self.timeouts.head_ms
+        } else {
+            self.timeouts.idle_ms
+        });
+        self.open_count += 1;
+        self.rearm(now.mono, id);
+    }
+
+    /// Frees the slot; returns the head of the list of held replies, which the caller frees.
+    pub fn close(&mut self, id: ConnId) -> u32 {
+        match self.get_mut(id) {
+            Some(conn) => {
+                let held = conn.held;
+                *conn = Conn::vacant();
+                self.open_count -= 1;
+                held
+            }
+            None => NO_HELD,
+        }
+    }
+
+    /// The open connection of that id.
+    pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        let slot = &mut self.slots[id.slot as usize];
+        (slot.generation == Some(id.generation)).then_some(slot)
+    }
+
+    /// The open connection of that id.
+    pub fn get(&self, id: ConnId) -> Option<&Conn> {
+        let slot = &self.slots[id.slot as usize];
+        (slot.generation == Some(id.generation)).then_some(slot)
+    }
+
+    /// Open connections.
+    pub fn open_count(&self) -> usize {
+        self.open_count
+    }
+
+    /// Every open connection's id.
+    pub fn ids(&self) -> impl Iterator<Item = ConnId> + '_ {
+        (0_u32..).zip(&self.slots).filter_map(|(slot, conn)| {
+            conn.generation
+                .map(|generation| ConnId { slot, generation })
+        })
+    }
+
+    /// Sets the read deadline after bytes were looked at: the head's and the body's start once, the idle one each time.
+    pub fn after_read(&mut self, now: Mono, id: ConnId, was_open: bool) {
+        let Timeouts {
+            head_ms,
+            body_ms,
+            idle_ms,
+            ..
+        } = self.timeouts;
+        let Some(conn) = self.get_mut(id) else { return };
+        if matches!(conn.phase, Phase::Lingering | Phase::Proxy) {
+            return;
+        }
+        if !conn.parser.is_open() {
+            conn.in_body = false;
+            conn.read_due = now.plus_ms(idle_ms);
+        } else if conn.parser.is_in_body() && !conn.in_body {
+            conn.in_body = true;
+            conn.read_due = now.plus_ms(body_ms);
+        } else if !was_open {
+            conn.in_body = false;
+            conn.read_due = now.plus_ms(head_ms);
+        }
+        self.rearm(now, id);
+    }
+
+    /// The idle time runs from the last reply.
+    pub fn after_reply(&mut self, now: Mono, id: ConnId) {
+        let Timeouts {
+            idle_ms, write_ms, ..
+        } = self.timeouts;
+        let Some(conn) = self.get_mut(id) else { return };
+        if !conn.parser.is_open() {
+            conn.read_due = now.plus_ms(idle_ms);
+        }
+        conn.write_due.get_or_insert(now.plus_ms(write_ms));
+        self.rearm(now, id);
+    }
+
+    /// The kernel has everything.
+    pub fn after_sent(&mut self, id: ConnId) {
+        if let Some(conn) = self.get_mut(id) {
+            conn.write_due = None;
+        }
+    }
+
+    /// Starts to linger.
+    pub fn linger(&mut self, now: Mono, id: ConnId) {
+        let linger_ms = self.timeouts.linger_ms;
+        let Some(conn) = self.get_mut(id) else { return };
+        conn.phase = Phase::Lingering;
+        conn.read_due = now.plus_ms(linger_ms);
+        self.rearm(now, id);
+    }
+
+    fn rearm(&mut self, now: Mono, id: ConnId) {
+        self.wheel
+            .arm(now, id.slot, self.slots[id.slot as usize].due());
+    }
+
+    /// Takes every slot whose look is due into `due`.
+    pub fn expire(&mut self, now: Mono, due: &mut Vec<u32>) {
+        self.wheel.expire(now, due);
+    }
+
+    /// What the look at `slot` finds; re-arms when nothing is overdue.
+    pub fn look(&mut self, now: Mono, slot: u32) -> Option<(ConnId, Overdue)> {
+        let conn = &self.slots[slot as usize];
+        let id = ConnId {
+            slot,
+            generation: conn.generation?,
+        };
+        if conn.due() > now {
+            self.rearm(now, id);
+            return None;
+        }
+        let write_overdue = conn.write_due.is_some_and(|due| due <= now);
+        let overdue = match conn.phase {
+            _ if write_overdue => Overdue::Write,
+            Phase::Lingering => Overdue::Linger,
+            _ if conn.parser.is_in_body() => Overdue::Body,
+            _ if conn.parser.is_open() || conn.phase == Phase::Proxy => Overdue::Head,
+            _ => Overdue::Idle,
+        };
+        Some((id, overdue))
+    }
+
+    /// When [`Self::expire`] should be called next.
+    pub fn next_deadline(&self) -> Option<Mono> {
+        self.wheel.next_look()
+    }
+}

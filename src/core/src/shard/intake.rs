@@ -1,0 +1,367 @@
+//! Bytes to staged requests: stage 1 of the pipeline (parse, method, path, size).
+//!
+//! Called by the shard for each `Received`. What is refused here is staged as answered, so that replies keep their order.
+//! Reading stops while replies are owed beyond the limits, and goes on when they are out.
+
+use super::asks::ReplyTo;
+use super::config::ShardConfig;
+use super::conns::{Conns, Phase};
+use super::replies::{Replies, may_read};
+use super::reply::{Manner, Reply};
+use super::route::Route;
+use super::staged::{Call, Staged, StagedCall, StatusCall, SubmitCall};
+use crate::port::{ConnId, Effects, Input};
+use crate::time::Now;
+use core::fmt::Write;
+use core::net::IpAddr;
+use weir_proto::addr::proxy::{self, ProxyParsed};
+use weir_proto::addr::{Source, client_address};
+use weir_proto::answer::{Lang, Reason};
+use weir_proto::http::response::{ALLOW_ALL, CONTINUE};
+use weir_proto::http::{Connection, Field, Method, Parsed, Request, cors};
+use weir_proto::limits::{BODY_BYTES_MAX, DEVICE_BYTES_MAX, TICKET_BYTES_MAX};
+use weir_proto::payment::verify_callback;
+use weir_proto::submit::Submit;
+
+/// The parts of the shard that reading works on.
+pub struct Intake<'a> {
+    /// What the shard is made of.
+    pub config: &'a ShardConfig,
+    /// Its connections.
+    pub conns: &'a mut Conns,
+    /// Where replies wait.
+    pub replies: &'a mut Replies,
+    /// Where requests wait for the turn's end.
+    pub staged: &'a mut Staged,
+    /// Room to join chunks.
+    pub scratch: &'a mut [u8; BODY_BYTES_MAX],
+    /// SIGTERM came: every reply closes.
+    pub draining: bool,
+}
+
+impl Intake<'_> {
+    /// Reads what `id` sent. Returns false when reading has to pause.
+    pub fn received(
+        &mut self,
+        now: Now,
+        id: ConnId,
+        mut input: Input<'_>,
+        fx: &mut Effects,
+    ) -> bool {
+        let Some(conn) = self.conns.get_mut(id) else {
+            return true;
+        };
+        conn.ended |= input.ended();
+        let was_open = conn.parser.is_open();
+        if conn.phase == Phase::Proxy && !self.proxy_header(now, id, &mut input) {
+            return true;
+        }
+        let mut reads_on = true;
+        while self
+            .conns
+            .get(id)
+            .is_some_and(|conn| conn.phase == Phase::Open)
+        {
+            if !may_read(self.conns, id, fx) || !self.staged.has_room() || !self.replies.has_room()
+            {
+                reads_on = false;
+                break;
+            }
+            if !self.one_request(now, id, &mut input, fx) {
+                break;
+            }
+        }
+        self.conns
+            .after_read(now.mono, id, was_open && !input.bytes().is_empty());
+        reads_on
+    }
+
+    /// True when the header is read and HTTP follows.
+    fn proxy_header(&mut self, now: Now, id: ConnId, input: &mut Input<'_>) -> bool {
+        let peer = match self.conns.get(id) {
+            Some(conn) => conn.client,
+            None => return false,
+        };
+        match proxy::parse_from(peer, &self.config.trusted, input.bytes()) {
+            ProxyParsed::Done { client, consumed } => {
+                input.consume(consumed);
+                if let Some(conn) = self.conns.get_mut(id) {
+                    conn.client = client.map_or(peer, |client| client.ip());
+                    conn.phase = Phase::Open;
+                }
+                true
+            }
+            ProxyParsed::NeedMore => false,
+            ProxyParsed::Reject => {
+                input.consume(input.bytes().len());
+                self.refuse_bytes(now, id, Reason::ProxyHeader, None);
+                false
+            }
+        }
+    }
+
+    /// Reads one request; false when there is none (yet).
+    fn one_request(
+        &mut self,
+        now: Now,
+        id: ConnId,
+        input: &mut Input<'_>,
+        fx: &mut Effects,
+    ) -> bool {
+        let Some(conn) = self.conns.get_mut(id) else {
+            return false;
+        };
+        let bytes = input.bytes();
+        if bytes.is_empty() {
+            return false;
+        }
+        match conn.parser.parse(bytes) {
+            Parsed::NeedMore => false,
+            Parsed::Continue => {
+                // An interim answer must not overtake the replies that are still owed: then the client simply waits
+                // for its own patience to end, and sends the body (RFC 9110 §10.1.1).
+                if conn.outstanding() == 0 {
+                    fx.outbox(id).extend_from_slice(CONTINUE);
+                }
+                true
+            }
+            Parsed::Reject(reject) => {
+                input.consume(bytes.len());
+                let allow = (reject.status().code() == 405).then_some(ALLOW_ALL);
+                self.refuse_bytes(now, id, reject.reason(), allow);
+                false
+            }
+            Parsed::Done { request, consumed } => {
+                let client = conn.client;
+                let connection = if self.draining {
+                    Connection::Close
+                } else {
+                    request.connection()
+                };
+                let manner = Manner {
+                    connection,
+                    head_only: request.method == Method::Head,
+                    lang: lang_of(&request),
+                    origin: self.origin_of(&request),
+                };
+                let call = self.call(now, client, &request);
+                input.consume(consumed);
+                self.stage(now, id, manner, call);
+                true
+            }
+        }
+    }
+
+    /// Stages the one answer to bytes that are no request; nothing is read after them.
+    pub fn refuse_bytes(
+        &mut self,
+        now: Now,
+        id: ConnId,
+        reason: Reason,
+        allow: Option<&'static str>,
+    ) {
+        let manner = Manner {
+            connection: Connection::Close,
+            head_only: false,
+            lang: Lang::default(),
+            origin: None,
+        };
+        self.stage(
+            now,
+            id,
+            manner,
+            Call::Answered(Reply {
+                allow,
+                ..Reply::new(reason)
+            }),
+        );
+    }
+
+    fn stage(&mut self, now: Now, id: ConnId, manner: Manner, call: Call) {
+        let Some(conn) = self.conns.get_mut(id) else {
+            return;
+        };
+        let seq = conn.next_in;
+        conn.next_in = conn.next_in.wrapping_add(1);
+        if manner.connection == Connection::Close {
+            conn.phase = Phase::Closing;
+        }
+        self.replies.reserve();
+        self.staged.push(StagedCall {
+            reply_to: ReplyTo {
+                conn: id,
+                seq,
+                manner,
+                arrived: now.mono,
+            },
+            call,
+        });
+    }
+
+    fn origin_of(&self, request: &Request<'_>) -> Option<u8> {
+        let origin = request.field(Field::Origin)?;
+        self.config
+            .origins
+            .iter()
+            .position(|allowed| allowed == origin)
+            .map(|index| index as u8)
+    }
+
+    fn call(&mut self, now: Now, client: IpAddr, request: &Request<'_>) -> Call {
+        let route = Route::of(request.path);
+        let Some(allow) = route.allow() else {
+            return Call::Answered(Reply::new(Reason::UnknownPath));
+        };
+        if request.method == Method::Options {
+            let allow = (!cors::is_preflight(request)).then_some(allow);
+            return Call::Answered(Reply {
+                allow,
+                ..Reply::preflight()
+            });
+        }
+        if !route.takes(request.method) {
+            return Call::Answered(Reply {
+                allow: Some(allow),
+                ..Reply::new(Reason::MethodNotAllowed)
+            });
+        }
+        match route {
+            Route::Submit(path_id) => self.submit(client, path_id, request),
+            Route::Status {
+                activity,
+                sku,
+                request_id,
+            } => {
+                let (ticket, device) = (self.keep_ticket(request), self.keep_device(request));
+                Call::Status(StatusCall {
+                    activity,
+                    sku,
+                    request_id,
+                    client: self.client(client, request),
+                    ticket,
+                    device,
+                })
+            }
+            Route::BadRequestId => Call::Answered(Reply::new(Reason::InvalidRequestId)),
+            Route::Payment => self.payment(now, request),
+            Route::Server | Route::Unknown => Call::Answered(Reply::new(Reason::UnknownPath)),
+        }
+    }
+
+    fn submit(&mut self, client: IpAddr, path_id: &[u8], request: &Request<'_>) -> Call {
+        // The path only filters cheap scanners; it authorises nothing (B1).
+        let found = self
+            .config
+            .sale
+            .activities
+            .iter()
+            .position(|activity| activity.path_id.as_bytes() == path_id);
+        let Some(activity_at) = found else {
+            return Call::Answered(Reply::new(Reason::WrongPathId));
+        };
+        if !is_json(request) {
+            return Call::Answered(Reply::new(Reason::BadContentType));
+        }
+        let body = request.body.in_one(self.scratch);
+        match Submit::parse(body, request.field(Field::IdempotencyKey)) {
+            Ok(submit) => Call::Submit(SubmitCall {
+                activity_at: activity_at as u16,
+                client: self.client(client, request),
+                submit,
+                ticket: self.keep_ticket(request),
+                device: self.keep_device(request),
+            }),
+            Err(error) => Call::Answered(detailed(Reason::from(&error), &error)),
+        }
+    }
+
+    fn payment(&mut self, now: Now, request: &Request<'_>) -> Call {
+        let Some(key) = &self.config.payment_key else {
+            return Call::Answered(Reply::new(Reason::UnknownPath));
+        };
+        if !is_json(request) {
+            return Call::Answered(Reply::new(Reason::BadContentType));
+        }
+        let body = request.body.in_one(self.scratch);
+        match verify_callback(body, request.field(Field::Signature), key, now.wall.0) {
+            Ok(callback) => Call::Payment(callback),
+            Err(reject) => Call::Answered(detailed(Reason::from(&reject), &reject)),
+        }
+    }
+
+    fn client(&self, peer: IpAddr, request: &Request<'_>) -> IpAddr {
+        let trusted = &self.config.trusted;
+        match self.config.source {
+            Source::Peer | Source::ProxyProtocol => peer,
+            Source::XForwardedFor => client_address(
+                Source::XForwardedFor,
+                peer,
+                trusted,
+                request.x_forwarded_for(),
+            ),
+            Source::Forwarded => {
+                client_address(Source::Forwarded, peer, trusted, request.forwarded())
+            }
+        }
+    }
+
+    fn keep_ticket(&mut self, request: &Request<'_>) -> super::staged::Span {
+        let ticket = request
+            .field(Field::Authorization)
+            .and_then(bearer)
+            .unwrap_or_default();
+        self.staged.keep(ticket, TICKET_BYTES_MAX)
+    }
+
+    fn keep_device(&mut self, request: &Request<'_>) -> Option<super::staged::Span> {
+        request
+            .field(Field::Device)
+            .map(|device| self.staged.keep(device, DEVICE_BYTES_MAX))
+    }
+}
+
+/// `Bearer` is case-insensitive, one space or more follows (RFC 9110 §11.1, RFC 6750 §2.1).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = value.split_at_checked(b"Bearer ".len())?;
+    scheme
+        .eq_ignore_ascii_case(b"Bearer ")
+        .then(|| rest.trim_ascii_start())
+}
+
+/// `application/json`, parameters allowed (RFC 9110 §8.3.1).
+fn is_json(request: &Request<'_>) -> bool {
+    let Some(value) = request.field(Field::ContentType) else {
+        return false;
+    };
+    let media_type = value.split(|&byte| byte == b';').next().unwrap_or_default();
+    media_type
+        .trim_ascii()
+        .eq_ignore_ascii_case(b"application/json")
+}
+
+fn lang_of(request: &Request<'_>) -> Lang {
+    request
+        .field(Field::AcceptLanguage)
+        .map(Lang::from_accept_language)
+        .unwrap_or_default()
+}
+
+fn detailed(reason: Reason, error: &dyn core::fmt::Display) -> Reply {
+    let mut reply = Reply::new(reason);
+    // Writing into a `Detail` never fails: what is too long is cut.
+    let _ = write!(reply.detail, "{error}");
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bearer_is_read_whatever_its_case() {
+        assert_eq!(bearer(b"bearer abc"), Some(&b"abc"[..]));
+        assert_eq!(bearer(b"Bearer   abc"), Some(&b"abc"[..]));
+        assert_eq!(bearer(b"Basic abc"), None);
+        assert_eq!(bearer(b"Bearer"), None);
+    }
+}

@@ -1,0 +1,498 @@
+//! The shard: one core's whole state. Turns connections, mail and time into replies, asks and mail.
+//!
+//! Driven by a driver of weir-io through [`Handler`]; asks the ledger's owner and the orders' worker by mail. In a turn
+//! [`intake`] reads and stages, [`admit`] decides at the end in arrival order, [`answers`] takes what comes back.
+//! Invariants: every request read gets exactly one reply, in order; nothing here waits, allocates per request after
+//! warm-up, or grows; when a part that decides is missing, fewer get in.
+
+mod admit;
+mod answers;
+mod asks;
+pub mod config;
+pub mod conns;
+pub mod counters;
+mod intake;
+mod known;
+mod log;
+mod replies;
+mod reply;
+mod route;
+mod skus;
+mod staged;
+mod wheel;
+
+pub use wheel::ARM_AHEAD_MS;
+
+use self::asks::{Asks, ReplyTo, RequestName};
+use self::config::{KeyedLimit, ShardConfig};
+use self::conns::{Conns, Overdue, Phase};
+use self::counters::Counters;
+use self::intake::Intake;
+use self::known::KnownCache;
+use self::replies::{Replies, may_read};
+use self::reply::{Reply, Stationery};
+use self::skus::Skus;
+use self::staged::{Call, Staged};
+use crate::limit::gcra::Bucket;
+use crate::limit::inflight::{SlotCaps, Slots};
+use crate::limit::table::{KeyedLimiter, TableSpec};
+use crate::limits::{HELD_REPLIES_MAX, LINGER_BYTES_MAX};
+use crate::mail::{Addr, Mail};
+use crate::port::{ConnId, Effects, Event, Handler, Input};
+use crate::rng::Rng;
+use crate::time::{Mono, Now};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use weir_proto::addr::{Source, unmapped};
+use weir_proto::answer::Reason;
+use weir_proto::http::date::DateCache;
+use weir_proto::limits::BODY_BYTES_MAX;
+
+/// One core's whole state.
+pub struct Shard {
+    config: ShardConfig,
+    conns: Conns,
+    replies: Replies,
+    staged: Staged,
+    scratch: Box<[u8; BODY_BYTES_MAX]>,
+    skus: Skus,
+    asks: Asks,
+    slots: Slots,
+    known: KnownCache,
+    instance: Bucket,
+    by_ip: KeyedLimiter,
+    by_user: KeyedLimiter,
+    by_device: KeyedLimiter,
+    by_status: KeyedLimiter,
+    payments_out: u32,
+    counters: Counters,
+    rng: Rng,
+    date: DateCache,
+    /// Connections whose reading paused; looked at when replies leave.
+    paused: VecDeque<ConnId>,
+    due_slots: Vec<u32>,
+    draining: bool,
+    drain_due: Mono,
+    stopped: bool,
+}
+
+impl core::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Shard")
+            .field("shard", &self.config.shard)
+            .field("conns", &self.conns.open_count())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    /// A shard that knows nothing yet: it accepts when it has a view of every SKU.
+    pub fn new(now: Now, config: ShardConfig) -> Self {
+        let mut rng = Rng::new(config.seed);
+        let mut secret = || {
+            let mut secret = [0; 16];
+            secret[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
+            secret[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
+            secret
+        };
+        let mut keyed = |limit: &KeyedLimit| {
+            let spec = TableSpec {
+                slots: limit.slots,
+                policy: limit.policy,
+                overflow: limit.overflow,
+                secret: secret(),
+            };
+            KeyedLimiter::new(now.mono, &spec)
+        };
+        let (by_ip, by_user, by_device, by_status) = (
+            keyed(&config.ip),
+            keyed(&config.user),
+            keyed(&config.device),
+            keyed(&config.status),
+        );
+        let known = KnownCache::new(config.known_max, secret());
+        let skus = Skus::new(
+            now.mono,
+            config.sale.clone(),
+            config.shard,
+            config.shard_boot,
+        );
+        let caps = SlotCaps {
+            instance_max: config.inflight_max + config.status_inflight_max,
+            status_reserved: config.status_inflight_max,
+            sku_max: config.sku_inflight_max,
+        };
+        let asks_max =
+            (config.inflight_max + config.status_inflight_max + config.payments_max) as usize;
+        Self {
+            conns: Conns::new(now.mono, config.conns_max, config.timeouts),
+            replies: Replies::new(HELD_REPLIES_MAX),
+            staged: Staged::new(),
+            scratch: Box::new([0; BODY_BYTES_MAX]),
+            slots: Slots::new(caps, skus.count() as u16),
+            skus,
+            asks: Asks::new(asks_max, config.shard_boot),
+            known,
+            instance: Bucket::full(config.instance, now.mono),
+            by_ip,
+            by_user,
+            by_device,
+            by_status,
+            payments_out: 0,
+            counters: Counters::new(),
+            rng: Rng::new(config.seed).fork(),
+            date: DateCache::default(),
+            paused: VecDeque::with_capacity(config.conns_max),
+            due_slots: Vec::with_capacity(config.conns_max),
+            draining: false,
+            drain_due: Mono(u64::MAX),
+            stopped: false,
+            config,
+        }
+    }
+
+    /// Counters, for checkers and benches.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Panics unless every slot and place is accounted for; for checkers, between turns.
+    pub fn audit(&self) {
+        let with_slot = self
+            .asks
+            .iter()
+            .filter(|pending| pending.slot.is_some())
+            .count();
+        self.slots.audit(with_slot as u32);
+        for state in self.skus.states() {
+            state.budget.audit();
+        }
+        if self.conns.open_count() == 0 {
+            assert_eq!(
+                self.replies.held_count(),
+                0,
+                "no reply waits for a connection that is gone"
+            );
+        }
+    }
+
+    fn addr(&self) -> Addr {
+        Addr::Shard(self.config.shard)
+    }
+
+    fn accepted(&mut self, now: Now, id: ConnId, peer: SocketAddr) {
+        let phase = if self.config.source == Source::ProxyProtocol {
+            Phase::Proxy
+        } else {
+            Phase::Open
+        };
+        self.conns.open(now, id, unmapped(peer.ip()), phase);
+        self.counters.accepted += 1;
+    }
+
+    fn received(&mut self, now: Now, id: ConnId, mut input: Input<'_>, fx: &mut Effects) {
+        if self
+            .conns
+            .get(id)
+            .is_some_and(|conn| conn.phase == Phase::Lingering)
+        {
+            self.drained(id, &mut input, fx);
+            return;
+        }
+        let ended = input.ended();
+        let mut intake = Intake {
+            config: &self.config,
+            conns: &mut self.conns,
+            replies: &mut self.replies,
+            staged: &mut self.staged,
+            scratch: &mut self.scratch,
+            draining: self.draining,
+        };
+        let reads_on = intake.received(now, id, input, fx);
+        if !reads_on {
+            self.pause(id, fx);
+        } else if ended {
+            self.peer_ended(now, id, fx);
+        }
+    }
+
+    /// What comes after our FIN is dropped, within a bound, so that no reset destroys the reply (field bug R16).
+    fn drained(&mut self, id: ConnId, input: &mut Input<'_>, fx: &mut Effects) {
+        let bytes = input.bytes().len();
+        input.consume(bytes);
+        let Some(conn) = self.conns.get_mut(id) else {
+            return;
+        };
+        conn.ended |= input.ended();
+        conn.drained_bytes += bytes as u64;
+        if conn.drained_bytes > LINGER_BYTES_MAX || (conn.ended && fx.unsent_bytes(id) == 0) {
+            fx.close(id);
+        }
+    }
+
+    /// The peer will send no more: a request in parts is refused, replies that are owed still go out.
+    fn peer_ended(&mut self, now: Now, id: ConnId, fx: &mut Effects) {
+        let Some(conn) = self.conns.get_mut(id) else {
+            return;
+        };
+        if conn.phase == Phase::Closing {
+            return; // its closing reply is on its way
+        }
+        if conn.parser.is_open() || conn.phase == Phase::Proxy {
+            self.refuse_bytes(now, id, Reason::HttpSyntax);
+        } else if conn.outstanding() == 0 {
+            self.finish(now, id, fx);
+        }
+    }
+
+    fn refuse_bytes(&mut self, now: Now, id: ConnId, reason: Reason) {
+        let mut intake = Intake {
+            config: &self.config,
+            conns: &mut self.conns,
+            replies: &mut self.replies,
+            staged: &mut self.staged,
+            scratch: &mut self.scratch,
+            draining: self.draining,
+        };
+        intake.refuse_bytes(now, id, reason, None);
+    }
+
+    /// Nothing more to say: FIN, and close when the peer has ended too.
+    fn finish(&mut self, now: Now, id: ConnId, fx: &mut Effects) {
+        fx.finish(id);
+        fx.receive(id, true);
+        self.conns.linger(now.mono, id);
+        if self.conns.get(id).is_some_and(|conn| conn.ended) && fx.unsent_bytes(id) == 0 {
+            fx.close(id);
+        }
+    }
+
+    fn sent(&mut self, id: ConnId, fx: &mut Effects) {
+        self.conns.after_sent(id);
+        if self
+            .conns
+            .get(id)
+            .is_some_and(|conn| conn.phase == Phase::Lingering && conn.ended)
+        {
+            fx.close(id);
+        }
+    }
+
+    fn closed(&mut self, id: ConnId) {
+        let held = self.conns.close(id);
+        self.replies.free_list(held);
+    }
+
+    fn pause(&mut self, id: ConnId, fx: &mut Effects) {
+        if let Some(conn) = self.conns.get_mut(id)
+            && !conn.paused
+        {
+            conn.paused = true;
+            fx.receive(id, false);
+            self.paused.push_back(id);
+        }
+    }
+
+    /// Lets paused connections read again, those first that wait longest.
+    fn resume(&mut self, fx: &mut Effects) {
+        for _ in 0..self.paused.len() {
+            let Some(id) = self.paused.pop_front() else {
+                break;
+            };
+            let Some(conn) = self.conns.get_mut(id) else {
+                continue;
+            };
+            if conn.phase == Phase::Lingering {
+                conn.paused = false; // reading was switched on when lingering began
+                continue;
+            }
+            if conn.outstanding() == 0 && may_read(&self.conns, id, fx) && self.replies.has_room() {
+                if let Some(conn) = self.conns.get_mut(id) {
+                    conn.paused = false;
+                }
+                fx.receive(id, true);
+            } else {
+                self.paused.push_back(id);
+            }
+        }
+    }
+
+    /// Gives one reply: counts it, logs it, writes it in its order.
+    fn reply(
+        &mut self,
+        now: Now,
+        reply_to: &ReplyTo,
+        reply: &Reply,
+        request: Option<&RequestName>,
+        fx: &mut Effects,
+    ) {
+        let latency_us = now.mono.since(reply_to.arrived) / 1_000;
+        if !reply.preflight {
+            self.counters.reply(reply.reason, latency_us);
+            self.log(now, reply, request, latency_us, fx);
+        }
+        let stationery = Stationery {
+            date: &self.date,
+            wall: now.wall,
+            origins: &self.config.origins,
+        };
+        let place = (reply_to.conn, reply_to.seq);
+        self.replies.give(
+            now.mono,
+            &mut self.conns,
+            place,
+            (&reply_to.manner, reply),
+            &stationery,
+            fx,
+        );
+        if self
+            .conns
+            .get(reply_to.conn)
+            .is_some_and(|conn| conn.ended && conn.phase == Phase::Open && conn.outstanding() == 0)
+        {
+            self.finish(now, reply_to.conn, fx);
+        }
+    }
+
+    /// Decides all that was staged in this turn, in arrival order.
+    fn decide(&mut self, now: Now, fx: &mut Effects) {
+        for index in 0..self.staged.len() {
+            let staged = self.staged.call(index);
+            let (reply, name) = match &staged.call {
+                Call::Submit(call) => (
+                    self.admit(now, staged.reply_to, call, fx),
+                    Some(call.name()),
+                ),
+                Call::Status(call) => (self.status(now, staged.reply_to, call, fx), None),
+                Call::Payment(callback) => (self.payment(now, staged.reply_to, callback, fx), None),
+                Call::Answered(reply) => (Some(*reply), None),
+            };
+            if let Some(reply) = reply {
+                self.reply(now, &staged.reply_to, &reply, name.as_ref(), fx);
+            }
+        }
+        self.staged.clear();
+        self.replies.end_turn();
+    }
+
+    fn expire_conns(&mut self, now: Now, fx: &mut Effects) {
+        let mut due = core::mem::take(&mut self.due_slots);
+        self.conns.expire(now.mono, &mut due);
+        for slot in due.drain(..) {
+            let Some((id, overdue)) = self.conns.look(now.mono, slot) else {
+                continue;
+            };
+            self.counters.timeouts += 1;
+            match overdue {
+                Overdue::Head => self.refuse_bytes(now, id, Reason::HttpHeadTimeout),
+                Overdue::Body => self.refuse_bytes(now, id, Reason::HttpBodyTimeout),
+                Overdue::Idle => self.finish(now, id, fx),
+                Overdue::Write | Overdue::Linger => fx.close(id),
+            }
+        }
+        self.due_slots = due;
+    }
+
+    /// SIGTERM: no new connections, replies that are owed go out, idle connections end; then the loop ends.
+    fn drain(&mut self, now: Now, fx: &mut Effects) {
+        if self.draining {
+            return;
+        }
+        self.draining = true;
+        self.drain_due = now.mono.plus_ms(self.config.drain_ms);
+        fx.accept(false);
+        for state in self.skus.states_mut() {
+            if let Some(back) = state.budget.give_back(now.mono) {
+                fx.post(Addr::Owner, Mail::LeaseReturn(back));
+            }
+        }
+        let open: Vec<ConnId> = self.conns.ids().collect();
+        for id in open {
+            if self.conns.get(id).is_some_and(|conn| {
+                conn.phase == Phase::Open && conn.outstanding() == 0 && !conn.parser.is_open()
+            }) {
+                self.finish(now, id, fx);
+            }
+        }
+    }
+
+    fn drain_on(&mut self, now: Now, fx: &mut Effects) {
+        if !self.draining || self.stopped {
+            return;
+        }
+        if now.mono >= self.drain_due {
+            for id in self.conns.ids().collect::<Vec<_>>() {
+                fx.close(id);
+            }
+        }
+        if self.conns.open_count() == 0 {
+            self.stopped = true;
+            fx.stop();
+        }
+    }
+
+    fn mail(&mut self, now: Now, mail: Mail, fx: &mut Effects) {
+        match mail {
+            Mail::Answer(answer) => self.answered(now, answer, fx),
+            Mail::View(view) => self.viewed(now, view, fx),
+            Mail::LeaseGrant(grant) => self.leased(now, &grant),
+            Mail::PaymentAnswer(answer) => self.payment_answered(now, &answer, fx),
+            Mail::StatsAsk => fx.post(Addr::Ops, Mail::Stats(Box::new(self.stats(now)))),
+            other => self.counters.misdirected(&other),
+        }
+    }
+}
+
+impl Handler for Shard {
+    fn on_start(&mut self, now: Now, fx: &mut Effects) {
+        self.date.update(now.wall.0);
+        fx.accept(false);
+        fx.post(Addr::Owner, Mail::ViewsAsk(self.config.shard));
+    }
+
+    fn on_event(&mut self, now: Now, event: Event<'_>, fx: &mut Effects) {
+        match event {
+            Event::Received { conn, input } => self.received(now, conn, input, fx),
+            Event::Sent { conn } => self.sent(conn, fx),
+            Event::Accepted { conn, peer } => self.accepted(now, conn, peer),
+            Event::Closed { conn, .. } => self.closed(conn),
+            Event::Mail(mail) => self.mail(now, mail, fx),
+            Event::Tick => {
+                self.expire_conns(now, fx);
+                self.expire_asks(now, fx);
+            }
+            Event::Drain => self.drain(now, fx),
+            Event::Connected { .. } | Event::ConnectFailed { .. } => {
+                unreachable!("a shard does not connect")
+            }
+        }
+    }
+
+    fn on_flush(&mut self, now: Now, fx: &mut Effects) {
+        self.date.update(now.wall.0);
+        self.decide(now, fx);
+        self.draw_leases(now, fx); // after the decisions: it sees what they used
+        self.resume(fx); // after the replies: they made room
+        self.drain_on(now, fx);
+    }
+
+    fn next_deadline(&self) -> Option<Mono> {
+        let leases = self
+            .skus
+            .states()
+            .filter_map(|state| state.budget.next_deadline())
+            .min();
+        let drain = self.draining.then_some(self.drain_due);
+        [
+            self.conns.next_deadline(),
+            self.asks.next_deadline(),
+            leases,
+            drain,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}

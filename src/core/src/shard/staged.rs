@@ -1,0 +1,158 @@
+//! Requests read in this turn, in arrival order, waiting for the decision at the turn's end (design §3).
+//!
+//! Filled by [`super::intake`], emptied by the shard's `on_flush`. Tickets and device ids lie in one buffer that every
+//! turn uses again. Invariant: capacities are asked for before a request is staged.
+
+use super::asks::{ReplyTo, RequestName};
+use super::reply::Reply;
+use crate::limits::{STAGED_BYTES_MAX, STAGED_MAX};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::ops::Range;
+use weir_proto::ids::{ActivityId, RequestId, SkuId, SkuKey};
+use weir_proto::limits::{DEVICE_BYTES_MAX, TICKET_BYTES_MAX};
+use weir_proto::payment::PaymentCallback;
+use weir_proto::submit::Submit;
+
+/// A place in [`Staged`]'s buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// A submit as read.
+#[derive(Clone, Copy, Debug)]
+pub struct SubmitCall {
+    /// Index of the activity whose path was asked.
+    pub activity_at: u16,
+    /// The client.
+    pub client: IpAddr,
+    /// The body.
+    pub submit: Submit,
+    /// The ticket; empty when none was sent.
+    pub ticket: Span,
+    /// The device header.
+    pub device: Option<Span>,
+}
+
+impl SubmitCall {
+    /// The request's full name, as its body says; the ticket decides.
+    pub fn name(&self) -> RequestName {
+        let sku = SkuKey {
+            activity: self.submit.activity,
+            sku: self.submit.sku,
+        };
+        RequestName {
+            sku,
+            user: self.submit.user,
+            request_id: self.submit.request_id,
+        }
+    }
+}
+
+/// A status query as read.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusCall {
+    /// From the path.
+    pub activity: ActivityId,
+    /// From the path.
+    pub sku: SkuId,
+    /// From the path.
+    pub request_id: RequestId,
+    /// The client.
+    pub client: IpAddr,
+    /// The ticket; empty when none was sent.
+    pub ticket: Span,
+    /// The device header.
+    pub device: Option<Span>,
+}
+
+/// What a request wants.
+#[derive(Clone, Copy, Debug)]
+pub enum Call {
+    /// `POST /v1/seckill/{path_id}`.
+    Submit(SubmitCall),
+    /// `GET /v1/activities/{a}/skus/{s}/requests/{request_id}`.
+    Status(StatusCall),
+    /// `POST /v1/payments/callback`, signature verified.
+    Payment(PaymentCallback),
+    /// Decided while reading.
+    Answered(Reply),
+}
+
+/// One staged request.
+#[derive(Clone, Copy, Debug)]
+pub struct StagedCall {
+    /// Where its reply goes.
+    pub reply_to: ReplyTo,
+    /// What it wants.
+    pub call: Call,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Staged {
+    calls: Vec<StagedCall>,
+    bytes: Vec<u8>,
+}
+
+impl Staged {
+    /// Room for one turn.
+    pub fn new() -> Self {
+        Self {
+            calls: Vec::with_capacity(STAGED_MAX),
+            bytes: Vec::with_capacity(STAGED_BYTES_MAX),
+        }
+    }
+
+    /// True when one more request of any size fits.
+    pub fn has_room(&self) -> bool {
+        self.calls.len() < STAGED_MAX
+            && self.bytes.len() + TICKET_BYTES_MAX + DEVICE_BYTES_MAX < STAGED_BYTES_MAX
+    }
+
+    /// Keeps a ticket or device until the turn's end; one byte more than the limit at most, so that too long stays too long.
+    pub fn keep(&mut self, bytes: &[u8], bytes_max: usize) -> Span {
+        let start = self.bytes.len() as u32;
+        self.bytes
+            .extend_from_slice(&bytes[..bytes.len().min(bytes_max + 1)]);
+        Span {
+            start,
+            end: self.bytes.len() as u32,
+        }
+    }
+
+    /// Adds a request.
+    pub fn push(&mut self, call: StagedCall) {
+        self.calls.push(call);
+    }
+
+    /// The bytes of a span.
+    pub fn bytes(&self, span: Span) -> &[u8] {
+        let range: Range<usize> = span.start as usize..span.end as usize;
+        &self.bytes[range]
+    }
+
+    /// Requests staged.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The request at `index`.
+    pub fn call(&self, index: usize) -> StagedCall {
+        self.calls[index]
+    }
+
+    /// Forgets the turn's requests; keeps the room.
+    pub fn clear(&mut self) {
+        self.calls.clear();
+        self.bytes.clear();
+    }
+}
+
+impl Default for Staged {
+    fn default() -> Self {
+        Self::new()
+    }
+}
