@@ -84,6 +84,22 @@ pub enum LedgerOp {
     Restock(Restock),
 }
 
+impl LedgerOp {
+    /// The SKU that it is about.
+    pub const fn sku(&self) -> SkuKey {
+        match self {
+            Self::Reserve(reserve) => reserve.sku,
+            Self::Lookup(lookup) => lookup.sku,
+            Self::Confirm(target) | Self::Settle(target) | Self::PaidLate(target) => target.sku,
+            Self::Release(release) => release.target.sku,
+            Self::Open(open) => open.target.sku,
+            Self::Close(target) => target.sku,
+            Self::SetMode(set) => set.target.sku,
+            Self::Restock(restock) => restock.target.sku,
+        }
+    }
+}
+
 /// Hold `quantity` units for `user`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {

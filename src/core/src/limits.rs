@@ -37,12 +37,12 @@ pub const BUDGET_RAMP_STEPS: u64 = 8;
 pub const ENTRY_BYTES_MAX: usize = 256;
 /// Answers that wait for one batch; all that a full mailbox can hold, so that the bytes of a batch fill first.
 pub const HELD_ANSWERS_MAX: usize = MAILBOX_MAX;
-/// Reservations remembered per SKU, per unit of first stock: every unit may be released and sold again three times.
+/// Reservations remembered per SKU, per unit put on sale: every unit may be released and sold again three times.
 pub const RESERVATIONS_PER_UNIT: u64 = 4;
-/// Reservations remembered per SKU beyond that: restocks of a small SKU.
+/// Reservations remembered per SKU beyond that: a small SKU whose units come back often.
 pub const RESERVATIONS_EXTRA: u64 = 4096;
-/// Most reservations of one SKU, whatever its stock: row numbers of 64 such SKUs stay below 2^32; 3 GB of records.
-pub const RESERVATIONS_MAX: u64 = 1 << 24;
+/// Most reservations of one SKU, whatever its stock: about 750 MB of records.
+pub const RESERVATIONS_MAX: u64 = 1 << 22;
 /// Most units of one SKU over its whole life; sums of books stay far from overflow.
 pub const UNITS_MAX: u64 = 1 << 40;
 /// Tombstones per generation, two generations: 2,184 status queries of unseen ids per second for ever, in 12 MB.
@@ -62,6 +62,8 @@ pub const VIEW_REFRESH_MS: u64 = 1_000;
 pub const OUTBOX_RESCAN_MS: u64 = 5_000;
 /// Order messages of re-sent reservations per reopen tick, in chunks of [`ORDER_BATCH_MAX`]: 20,480 per second.
 pub const OUTBOX_CHUNKS_PER_TICK: usize = 4;
+/// Records walked per reopen tick to find them: about a millisecond.
+pub const OUTBOX_WALK_MAX: u64 = 64 * 1024;
 /// A snapshot is due after so many journal bytes, or as many as the last snapshot had, whichever is more.
 pub const SNAPSHOT_AFTER_BYTES: usize = 16 * 1024 * 1024;
 /// A snapshot is due after so many batches: a restart replays at most so many rows.

@@ -5,12 +5,13 @@
 //! range, short or left-over bytes are errors that name the offset. Written by the ledger, kept by the store.
 
 use super::error::{JournalError, Wrong};
+use super::reader::Reader;
 use super::sku::OpsStep;
 use crate::ask::{Mode, ReservationState};
 use crate::order::contract::Money;
 use crate::time::WallMs;
 use alloc::vec::Vec;
-use weir_proto::ids::{ActivityId, Nonce, RequestId, ReservationId, SkuId, SkuKey, UserId};
+use weir_proto::ids::{Nonce, RequestId, ReservationId, SkuKey, UserId};
 use weir_proto::text::Text;
 
 /// Version of the entries' format, the first byte of each batch.
@@ -155,7 +156,7 @@ impl<'a> Entries<'a> {
 
     /// Where the next entry starts.
     pub fn offset(&self) -> usize {
-        self.reader.at
+        self.reader.offset()
     }
 
     /// The next entry; `None` after the last.
@@ -166,11 +167,8 @@ impl<'a> Entries<'a> {
             return Ok(None);
         }
         let len = usize::from(self.reader.u16()?);
-        let base = self.reader.at;
-        let mut one = Reader {
-            bytes: self.reader.take(len)?,
-            at: 0,
-        };
+        let base = self.reader.offset();
+        let mut one = Reader::new(self.reader.take(len)?);
         let entry = decode(&mut one).map_err(|error| error.shifted(base))?;
         if !one.rest().is_empty() {
             return Err(one.wrong(Wrong::LeftOver).shifted(base));
@@ -349,123 +347,5 @@ pub(super) const fn state_code(state: ReservationState) -> u8 {
         ReservationState::Closed => 4,
         ReservationState::Failed => 5,
         ReservationState::PaidLate => 6,
-    }
-}
-
-/// A cursor over bytes of ours; every read is checked.
-#[derive(Debug)]
-pub(super) struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    pub fn rest(&self) -> &'a [u8] {
-        &self.bytes[self.at..]
-    }
-
-    pub fn wrong(&self, wrong: Wrong) -> JournalError {
-        JournalError {
-            offset: self.at,
-            wrong,
-        }
-    }
-
-    pub fn take(&mut self, len: usize) -> Result<&'a [u8], JournalError> {
-        let Some(taken) = self.rest().get(..len) else {
-            return Err(self.wrong(Wrong::Short));
-        };
-        self.at += len;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], JournalError> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
-    }
-
-    pub fn u8(&mut self) -> Result<u8, JournalError> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    pub fn u16(&mut self) -> Result<u16, JournalError> {
-        Ok(u16::from_le_bytes(self.array()?))
-    }
-
-    pub fn u32(&mut self) -> Result<u32, JournalError> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    pub fn u64(&mut self) -> Result<u64, JournalError> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    pub fn flag(&mut self) -> Result<bool, JournalError> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            other => Err(self.wrong(Wrong::Value("flag", u64::from(other)))),
-        }
-    }
-
-    pub fn sku(&mut self) -> Result<SkuKey, JournalError> {
-        Ok(SkuKey {
-            activity: ActivityId(self.u64()?),
-            sku: SkuId(self.u64()?),
-        })
-    }
-
-    pub fn text<const N: usize>(&mut self) -> Result<Text<N>, JournalError> {
-        let len = usize::from(self.u8()?);
-        let bytes = self.take(len)?;
-        Text::new(bytes).ok_or_else(|| self.wrong(Wrong::Value("text length or byte", len as u64)))
-    }
-
-    pub fn money(&mut self) -> Result<Money, JournalError> {
-        Ok(Money {
-            minor: self.u64()?,
-            currency: self.array()?,
-        })
-    }
-
-    pub fn mode(&mut self) -> Result<Mode, JournalError> {
-        Ok(match self.u8()? {
-            1 => Mode::Normal,
-            2 => Mode::Degraded,
-            3 => Mode::QueueOnly,
-            4 => Mode::Closed,
-            other => return Err(self.wrong(Wrong::Value("mode", u64::from(other)))),
-        })
-    }
-
-    pub fn state(&mut self) -> Result<ReservationState, JournalError> {
-        Ok(match self.u8()? {
-            1 => ReservationState::Reserved,
-            2 => ReservationState::Confirmed,
-            3 => ReservationState::Settled,
-            4 => ReservationState::Closed,
-            5 => ReservationState::Failed,
-            6 => ReservationState::PaidLate,
-            other => return Err(self.wrong(Wrong::Value("state", u64::from(other)))),
-        })
-    }
-
-    pub fn step(&mut self) -> Result<OpsStep, JournalError> {
-        Ok(match self.u8()? {
-            1 => OpsStep::Open {
-                stock: self.u64()?,
-                quantity_max: self.u32()?,
-                once_per_activity: self.flag()?,
-            },
-            2 => OpsStep::Close,
-            3 => OpsStep::SetMode(self.mode()?),
-            4 => OpsStep::Restock(self.u64()?),
-            other => return Err(self.wrong(Wrong::Value("operator's step", u64::from(other)))),
-        })
     }
 }

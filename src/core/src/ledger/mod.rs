@@ -1,14 +1,18 @@
 //! The ledger: who holds which unit. A pure state machine; one atomic step per ask (design §5, §12.1-12.9).
 //!
-//! Called by the owner (live) and at recovery (replay). `decide` reads, `take` is the only writer: a live step
+//! Called by [`owner::Owner`] (live) and at recovery (replay). `decide` reads, `take` is the only writer: a live step
 //! encodes the entry it takes, a replay takes the entry it decodes, so both end in the same state. Refusals write
 //! nothing. No clock decides anything: what time does (reopening, forgetting tombstones) comes as calls of the owner
 //! and is journalled. A nonce is remembered as long as its reservation, thus longer than its ticket lives (R68).
 //! Not here: durability, deadlines, answers' routes (the owner), budget (`limit::book`).
 
 pub mod codec;
+mod decide;
 mod error;
 mod ops;
+pub mod owner;
+mod reader;
+mod recover;
 
 mod sku;
 mod snapshot;
@@ -16,21 +20,20 @@ mod tables;
 mod take;
 
 pub use error::{BooksFault, JournalError, Wrong};
+pub use recover::{RecoverError, Recovered, recover};
 pub use sku::OpsStep;
 
-use crate::ask::{
-    Books, Held, LedgerAnswer, LedgerOp, Lookup, Mode, Release, ReleaseEnd, ReservationRef,
-    ReservationState, Reserve,
-};
+use crate::ask::{Books, LedgerAnswer, LedgerOp, Mode, ReservationState};
 use crate::limits::{RESERVATIONS_EXTRA, RESERVATIONS_MAX, RESERVATIONS_PER_UNIT, TOMBSTONES_MAX};
 use crate::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
 use crate::rng::Rng;
 use crate::sale::Sale;
 use crate::time::WallMs;
 use alloc::vec::Vec;
-use codec::{Entry, Granted, Journal};
+use codec::{Entry, Journal};
+use decide::Decision;
 use sku::{Plan, Sku};
-use tables::{HashKey, Record, Records, RequestName, SkuIndex, Tombstones};
+use tables::{HashKey, Record, Records, SkuIndex, Tombstones};
 use weir_proto::ids::{ReservationId, SkuKey, UserId};
 
 /// What the configuration says of one SKU.
@@ -38,7 +41,8 @@ use weir_proto::ids::{ReservationId, SkuKey, UserId};
 pub struct SkuPlan {
     /// Which.
     pub sku: SkuKey,
-    /// Most reservations ever made of it; then `TableFull`. 1..=`limits::RESERVATIONS_MAX`.
+    /// Most reservations ever made of its first stock; then `TableFull`. 1..=`limits::RESERVATIONS_MAX`. Each unit of a
+    /// restock adds `limits::RESERVATIONS_PER_UNIT`.
     pub reservations_max: u32,
     /// Price of one unit, written into each grant.
     pub unit_price: Money,
@@ -136,14 +140,6 @@ pub struct Ledger {
     clock: WallMs,
 }
 
-/// What a step comes to.
-enum Decision {
-    /// Nothing is written.
-    Answer(LedgerAnswer),
-    /// This is written, taken, and answered for.
-    Write(Entry),
-}
-
 impl Ledger {
     /// An empty ledger; allocates its tables for good.
     pub fn new(config: LedgerConfig) -> Self {
@@ -172,6 +168,9 @@ impl Ledger {
             Decision::Answer(answer) => answer,
             Decision::Write(entry) => {
                 self.write(&entry, out);
+                if matches!(op, LedgerOp::Restock(_)) {
+                    self.reserve_tables(); // an operator's step may allocate; the grants that follow may not
+                }
                 self.answer_for(&entry)
             }
         }
@@ -222,14 +221,16 @@ impl Ledger {
         }
     }
 
-    /// Makes room for every grant that the plans still allow, so that serving never allocates. Call after a recovery.
+    /// Makes room for every grant that may still come, so that serving never allocates. Call after a recovery; a
+    /// restock calls it itself.
     pub fn reserve_tables(&mut self) {
-        let used = |plan: &SkuPlan| self.sku(plan.sku).map_or(0, |sku| sku.reservations);
+        let opened: usize = self.skus.iter().map(|sku| sku.room() as usize).sum();
         let plans = self.config.plans.iter();
-        let more: usize = plans
-            .map(|plan| plan.reservations_max.saturating_sub(used(plan)) as usize)
+        let unopened: usize = plans
+            .filter(|plan| self.find_sku(plan.sku).is_none())
+            .map(|plan| plan.reservations_max as usize)
             .sum();
-        self.records.reserve(more);
+        self.records.reserve(opened + unopened);
     }
 
     /// A SKU's state; `None` when it was never opened.
@@ -325,214 +326,6 @@ impl Ledger {
         }
         .expect("an ask's entry names what it just made")
     }
-
-    fn decide(&self, at: WallMs, op: &LedgerOp) -> Decision {
-        match op {
-            LedgerOp::Reserve(reserve) => self.decide_reserve(at, reserve),
-            LedgerOp::Lookup(lookup) => self.decide_lookup(at, lookup),
-            LedgerOp::Confirm(target) => self.decide_step(at, *target, Step::Confirm),
-            LedgerOp::Settle(target) => self.decide_step(at, *target, Step::Settle),
-            LedgerOp::Release(Release { target, end }) => {
-                self.decide_step(at, *target, Step::Release(*end))
-            }
-            LedgerOp::PaidLate(target) => self.decide_step(at, *target, Step::PaidLate),
-            LedgerOp::Open(open) => self.decide_ops(
-                at,
-                open.target,
-                OpsStep::Open {
-                    stock: open.stock,
-                    quantity_max: open.quantity_max,
-                    once_per_activity: open.once_per_activity,
-                },
-            ),
-            LedgerOp::Close(target) => self.decide_ops(at, *target, OpsStep::Close),
-            LedgerOp::SetMode(set) => self.decide_ops(at, set.target, OpsStep::SetMode(set.mode)),
-            LedgerOp::Restock(restock) => {
-                self.decide_ops(at, restock.target, OpsStep::Restock(restock.units))
-            }
-        }
-    }
-
-    /// The order is the contract: a repeat gets its first answer whatever else changed; then identity (nonce, user);
-    /// then the sale's state; then stock; last our own room.
-    fn decide_reserve(&self, at: WallMs, reserve: &Reserve) -> Decision {
-        use Decision::{Answer, Write};
-        let Some(index) = self.find_sku(reserve.sku) else {
-            return Answer(LedgerAnswer::NotOpen);
-        };
-        let sku = &self.skus[usize::from(index)];
-        let name = RequestName {
-            sku: index,
-            user: reserve.user,
-            request_id: reserve.request_id,
-        };
-        if let Some(record) = self.records.request(&name) {
-            return Answer(if record.quantity == reserve.quantity {
-                LedgerAnswer::Repeated(record.held())
-            } else {
-                LedgerAnswer::RequestIdConflict
-            });
-        }
-        if self.tombstones.contains(&name) {
-            return Answer(LedgerAnswer::Tombstoned);
-        }
-        if self.records.nonce(index, &reserve.nonce).is_some() {
-            return Answer(LedgerAnswer::ReplayRejected);
-        }
-        if let Some(held) = self.bars_user(sku, index, reserve.user) {
-            return Answer(LedgerAnswer::AlreadyHolds(held));
-        }
-        if !sku.open {
-            return Answer(LedgerAnswer::NotOpen);
-        }
-        if matches!(sku.mode, Mode::QueueOnly | Mode::Closed) {
-            return Answer(LedgerAnswer::ModeRefused(sku.mode));
-        }
-        if reserve.quantity == 0 || reserve.quantity > sku.quantity_max {
-            return Answer(LedgerAnswer::QuantityRefused);
-        }
-        if sku.sold_out {
-            return Answer(LedgerAnswer::SoldOut { epoch: sku.epoch });
-        }
-        if sku.books.free < u64::from(reserve.quantity) {
-            return Answer(LedgerAnswer::QuantityRefused);
-        }
-        let Some(plan) = sku.plan.filter(|_| sku.has_room()) else {
-            return Answer(LedgerAnswer::TableFull);
-        };
-        Write(Entry::Granted(Granted {
-            sku: reserve.sku,
-            user: reserve.user,
-            request_id: reserve.request_id,
-            nonce: reserve.nonce,
-            nonce_until: reserve.nonce_until,
-            quantity: reserve.quantity,
-            unit_price: plan.unit_price,
-            reservation: self.records.next_id(),
-            at,
-        }))
-    }
-
-    /// The reservation that keeps this user from another one. FAILED always frees the user: no order came of it.
-    fn bars_user(&self, sku: &Sku, index: SkuIndex, user: UserId) -> Option<Held> {
-        let record = self.records.user(index, user)?;
-        let ended_for_good = matches!(
-            record.state,
-            ReservationState::Closed | ReservationState::PaidLate
-        );
-        (record.state.is_live() || (sku.once_per_activity && ended_for_good)).then(|| record.held())
-    }
-
-    fn decide_lookup(&self, at: WallMs, lookup: &Lookup) -> Decision {
-        use Decision::{Answer, Write};
-        let Some(index) = self.find_sku(lookup.sku) else {
-            return Answer(LedgerAnswer::NotOpen); // nothing can be promised for later, so not NotFound
-        };
-        let name = RequestName {
-            sku: index,
-            user: lookup.user,
-            request_id: lookup.request_id,
-        };
-        if let Some(record) = self.records.request(&name) {
-            return Answer(LedgerAnswer::Found(record.held()));
-        }
-        // An old tombstone may go soon: the promise of this answer needs a young one.
-        if !lookup.tombstone || self.tombstones.is_young(&name) {
-            return Answer(LedgerAnswer::NotFound);
-        }
-        if !self.tombstones.has_room() {
-            return Answer(LedgerAnswer::TableFull);
-        }
-        Write(Entry::Tombstoned {
-            sku: lookup.sku,
-            user: lookup.user,
-            request_id: lookup.request_id,
-            at,
-        })
-    }
-
-    fn decide_step(&self, at: WallMs, target: ReservationRef, step: Step) -> Decision {
-        use Decision::{Answer, Write};
-        let record = self.find_sku(target.sku).and_then(|index| {
-            let record = self.records.get(target.reservation)?;
-            (record.name.sku == index).then_some(record)
-        });
-        let Some(record) = record else {
-            return Answer(LedgerAnswer::NoReservation);
-        };
-        match self.next_state(record, step) {
-            Next::Stays => Answer(LedgerAnswer::Now(record.held())),
-            Next::Refused => Answer(LedgerAnswer::StepRefused(record.held())),
-            Next::To(to) => Write(Entry::Moved {
-                reservation: record.id,
-                to,
-                at,
-            }),
-        }
-    }
-
-    /// The table of a reservation's states.
-    fn next_state(&self, record: &Record, step: Step) -> Next {
-        use ReservationState::{Closed, Confirmed, Failed, PaidLate, Reserved, Settled};
-        #[cfg(weir_planted)]
-        if self.plants_second_release(record, step) {
-            return Next::To(record.state);
-        }
-        match (step, record.state) {
-            (Step::Confirm, Reserved) => Next::To(Confirmed),
-            (Step::Confirm, Confirmed | Settled) => Next::Stays,
-            (Step::Settle, Reserved | Confirmed) => Next::To(Settled),
-            (Step::Settle, Settled) => Next::Stays,
-            (Step::Release(ReleaseEnd::Closed), Reserved | Confirmed) => Next::To(Closed),
-            (Step::Release(ReleaseEnd::Failed), Reserved | Confirmed) => Next::To(Failed),
-            (Step::Release(_), Closed | Failed | PaidLate) => Next::Stays,
-            // A unit that is free, even one that waits for the reopening, goes to who has paid.
-            (Step::PaidLate, Closed | Failed) if self.can_sell_again(record) => Next::To(Settled),
-            (Step::PaidLate, Closed | Failed) => Next::To(PaidLate),
-            (Step::PaidLate, PaidLate | Settled) => Next::Stays,
-            (Step::Confirm | Step::Settle, Closed | Failed | PaidLate)
-            | (Step::Release(_), Settled)
-            | (Step::PaidLate, Reserved | Confirmed) => Next::Refused,
-        }
-    }
-
-    fn can_sell_again(&self, record: &Record) -> bool {
-        let name = &record.name;
-        let holds = self
-            .records
-            .user(name.sku, name.user)
-            .is_some_and(|other| other.state.is_live());
-        let free = self.skus[usize::from(name.sku)].books.free;
-        !holds && free >= u64::from(record.quantity)
-    }
-
-    #[cfg(weir_planted)]
-    fn plants_second_release(&self, record: &Record, step: Step) -> bool {
-        let held = self.skus[usize::from(record.name.sku)].books.held;
-        self.config.planted == crate::planted::Planted::ReleaseTwice
-            && matches!(step, Step::Release(_))
-            && matches!(
-                record.state,
-                ReservationState::Closed | ReservationState::Failed
-            )
-            && held >= u64::from(record.quantity)
-    }
-}
-
-/// A step of a reservation.
-#[derive(Clone, Copy)]
-enum Step {
-    Confirm,
-    Settle,
-    Release(ReleaseEnd),
-    PaidLate,
-}
-
-/// What a step does to a state.
-enum Next {
-    To(ReservationState),
-    Stays,
-    Refused,
 }
 
 fn state_of(sku: &Sku) -> SkuState {

@@ -1,8 +1,9 @@
 //! Operators' steps: open, close, mode, restock; each once per request id, however often it comes (field bug R18).
 
+use super::Ledger;
 use super::codec::Entry;
+use super::decide::Decision;
 use super::sku::OpsStep;
-use super::{Decision, Ledger};
 use crate::ask::{LedgerAnswer, OpsRef};
 use crate::limits::UNITS_MAX;
 use crate::time::WallMs;

@@ -4,7 +4,9 @@
 //! for the reopening step, so that one epoch covers all that gathered (design §12.9).
 
 use crate::ask::{Books, Mode};
-use crate::limits::{OPS_REMEMBERED_MAX, OPS_REMEMBERED_MS};
+use crate::limits::{
+    OPS_REMEMBERED_MAX, OPS_REMEMBERED_MS, RESERVATIONS_MAX, RESERVATIONS_PER_UNIT,
+};
 use crate::order::contract::Money;
 use crate::time::WallMs;
 use alloc::collections::VecDeque;
@@ -52,6 +54,8 @@ pub(super) struct Sku {
     pub sold_out: bool,
     /// Reservations made so far.
     pub reservations: u32,
+    /// Units added after the first stock; they raise the most reservations.
+    pub restocked: u64,
     /// Oldest first; at most `OPS_REMEMBERED_MAX`.
     pub ops: VecDeque<OpsDone>,
     /// From the configuration, not stored: the most reservations and the price. `None`: not in the configuration.
@@ -77,14 +81,22 @@ impl Sku {
             epoch: 1,
             sold_out: true, // no unit yet; the first stock of `Open` clears it without an epoch step
             reservations: 0,
+            restocked: 0,
             ops: VecDeque::with_capacity(16),
             plan,
         }
     }
 
-    pub fn has_room(&self) -> bool {
-        self.plan
-            .is_some_and(|plan| self.reservations < plan.reservations_max)
+    /// Reservations that may still be made before the table is full.
+    pub fn room(&self) -> u32 {
+        let Some(plan) = self.plan else {
+            return 0;
+        };
+        let raised = self.restocked.saturating_mul(RESERVATIONS_PER_UNIT);
+        let reservations_max = raised
+            .saturating_add(u64::from(plan.reservations_max))
+            .min(RESERVATIONS_MAX) as u32;
+        reservations_max.saturating_sub(self.reservations)
     }
 
     /// True when units wait for the reopening step.

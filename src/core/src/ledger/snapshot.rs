@@ -4,9 +4,10 @@
 //! tombstones of both generations in the order they came. Written by the owner when one is due, read at recovery.
 
 use super::codec::{
-    Reader, mode_code, put_money, put_sku, put_step, put_text, put_u32, put_u64, state_code,
+    mode_code, put_money, put_sku, put_step, put_text, put_u32, put_u64, state_code,
 };
 use super::error::{JournalError, Wrong};
+use super::reader::Reader;
 use super::sku::{OpsDone, Sku};
 use super::tables::{Record, RequestName, SkuIndex};
 use super::{Ledger, LedgerConfig};
@@ -106,6 +107,7 @@ impl Ledger {
         sku.epoch = reader.u64()?;
         sku.sold_out = reader.flag()?;
         sku.reservations = reader.u32()?;
+        sku.restocked = read_units(reader)?;
         let ops_count = reader.u32()? as usize;
         if ops_count > OPS_REMEMBERED_MAX {
             return Err(reader.wrong(Wrong::Value(
@@ -193,6 +195,7 @@ fn put_sku_state(out: &mut Vec<u8>, sku: &Sku) {
     put_u64(out, sku.epoch);
     out.push(u8::from(sku.sold_out));
     put_u32(out, sku.reservations);
+    put_u64(out, sku.restocked);
     put_u32(out, sku.ops.len() as u32);
     for done in &sku.ops {
         put_text(out, &done.request_id);

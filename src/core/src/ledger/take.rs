@@ -173,6 +173,7 @@ impl Ledger {
                     return Err("more units than a SKU can have");
                 }
                 sku.add(units);
+                sku.restocked += units;
             }
         }
         sku.remember_ops(OpsDone {
