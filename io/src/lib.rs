@@ -1,3 +1,26 @@
-//! The loops: the only clock and sockets.
+//! The loops: the only clock and sockets of weir.
+//!
+//! A driver owns one thread, turns I/O into `port::Event`s and carries out `port::Effects`: [`uring`] for parts with
+//! connections, [`mailbox`] for parts without, [`sim`] for all at once on one virtual clock. [`post`] carries mail
+//! between them. Called by `src/` (boot) and
+//! `bench/`; knows nothing of HTTP, sales or ledgers. Unsafe code lives in `sys` and in `uring/{ring,buffers}.rs`.
 
+#![allow(
+    clippy::result_large_err,
+    reason = "a full box gives the mail back by value: that is its whole answer, and rare"
+)]
+
+pub mod affinity;
+pub mod clock;
+pub mod drain;
+pub mod error;
+pub mod limits;
+pub mod mailbox;
+pub mod net;
+pub mod post;
+pub mod rlimit;
+pub mod signals;
 pub mod sim;
+pub mod stats;
+mod sys;
+pub mod uring;

@@ -1,0 +1,136 @@
+//! Why a driver could not start or had to end: messages for an operator (what, where, remedy).
+
+use crate::post::TakeError;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use weir_core::mail::Addr;
+
+/// Why a driver ended without its handler.
+#[derive(Debug)]
+pub enum DriverError {
+    /// io_uring, or a feature of it, is missing or not allowed here.
+    Ring {
+        /// What was asked for, and from which kernel on it exists.
+        feature: &'static str,
+        /// The kernel that runs here.
+        kernel: String,
+        /// What it said.
+        error: io::Error,
+    },
+    /// A value of the configuration is outside its range.
+    Config {
+        /// Its name in `UringConfig`.
+        key: &'static str,
+        /// What it was.
+        value: u64,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// The post office has no box for this part.
+    NoMailbox(Addr),
+    /// Another driver already empties this part's box.
+    MailboxTaken(Addr),
+    /// The thread could not be given its core.
+    Pin {
+        /// The core asked for.
+        cpu: usize,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The kernel refused to go on; not expected.
+    Enter(io::Error),
+}
+
+impl DriverError {
+    pub(crate) fn from_take(addr: Addr, error: TakeError) -> Self {
+        match error {
+            TakeError::Unknown => Self::NoMailbox(addr),
+            TakeError::Taken => Self::MailboxTaken(addr),
+        }
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ring {
+                feature,
+                kernel,
+                error,
+            } => {
+                write!(
+                    f,
+                    "io_uring: {feature}: {error} (this kernel is {kernel}). "
+                )?;
+                match error.raw_os_error() {
+                    Some(libc::EPERM | libc::EACCES) => f.write_str(
+                        "io_uring is forbidden here: allow it in the container's seccomp profile and set \
+                         kernel.io_uring_disabled=0, or choose another driver",
+                    ),
+                    Some(libc::ENOMEM) => f.write_str(
+                        "Not enough memory for the ring: raise RLIMIT_MEMLOCK (ulimit -l) or lower ring_entries",
+                    ),
+                    _ => f.write_str("Use a newer kernel, or choose another driver"),
+                }
+            }
+            Self::Config {
+                key,
+                value,
+                allowed,
+            } => write!(f, "{key} = {value} is not possible; allowed: {allowed}"),
+            Self::NoMailbox(addr) => write!(f, "{addr:?} has no box in the post office"),
+            Self::MailboxTaken(addr) => {
+                write!(
+                    f,
+                    "the box of {addr:?} is already emptied by another thread"
+                )
+            }
+            Self::Pin { cpu, error } => write!(
+                f,
+                "cannot run on core {cpu}: {error}. Allowed cores are listed by `taskset -p $$`; choose fewer \
+                 shards or other cores"
+            ),
+            Self::Enter(error) => write!(f, "io_uring_enter failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+/// Why an address could not be listened on.
+#[derive(Debug)]
+pub struct ListenError {
+    /// The address.
+    pub addr: SocketAddr,
+    /// What the system said.
+    pub error: io::Error,
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot listen on {}: ", self.addr)?;
+        match self.error.kind() {
+            io::ErrorKind::AddrInUse => write!(
+                f,
+                "another program listens there. Stop it (`ss -ltnp 'sport = :{}'` names it) or choose another port",
+                self.addr.port()
+            ),
+            io::ErrorKind::PermissionDenied => f.write_str(
+                "not permitted. Ports below 1024 need CAP_NET_BIND_SERVICE; choose a port from 1024 up",
+            ),
+            io::ErrorKind::AddrNotAvailable => f.write_str(
+                "this machine has no such address. `ip addr` lists those that it has; 0.0.0.0 means all",
+            ),
+            _ => write!(f, "{}", self.error),
+        }
+    }
+}
+
+impl std::error::Error for ListenError {}
+
+impl From<io::Error> for DriverError {
+    fn from(error: io::Error) -> Self {
+        Self::Enter(error)
+    }
+}

@@ -1,0 +1,41 @@
+//! Every capacity of the drivers, with the reason for its number (style §3).
+
+/// Mail that fits in one part's box.
+pub use weir_core::mail::MAILBOX_MAX;
+
+/// Completions shown to the handler in one turn: keeps a turn, and with it the answer of the first request in it,
+/// well under a millisecond at 2 µs each; what is left over comes next turn without sleeping.
+pub const COMPLETIONS_PER_TURN_MAX: usize = 256;
+/// Mail shown to a ring's handler in one turn; same reason.
+pub const MAIL_PER_RING_TURN_MAX: usize = 256;
+/// Mail shown to a part without sockets in one turn: four times the largest batch of the order store, so that
+/// batches fill while one commits.
+pub const MAIL_PER_BOX_TURN_MAX: usize = 4096;
+/// Bytes that a handler may leave unconsumed on one conn before the driver stops receiving there: above the largest
+/// request (head 16 KiB + body 8 KiB), so that a whole one always fits.
+pub const RECV_BACKLOG_BYTES_MAX: usize = 32 * 1024;
+/// A backlog buffer above this is given back when it empties: most requests that come in two pieces are smaller.
+pub const BACKLOG_KEEP_BYTES_MAX: usize = 4 * 1024;
+/// A send buffer above this is given back when it is sent: 64 pipelined answers fit, an export does not stay.
+pub const SEND_KEEP_BYTES_MAX: usize = 64 * 1024;
+/// Memory of one conn's two send buffers after ordinary answers; used to plan memory, not to bound it.
+pub const CONN_WARM_BYTES: usize = 2 * 1024;
+/// Connections waiting in the kernel per listener; the kernel cuts it to net.core.somaxconn, 4096 by default.
+pub const LISTEN_BACKLOG: i32 = 4096;
+/// Accepted sockets held without a slot: a multishot accept may take the whole backlog before it can be stopped.
+/// Above this they are closed and counted.
+pub const PARKED_MAX: usize = LISTEN_BACKLOG as usize;
+/// Pause after an accept failed for want of descriptors or memory: long enough not to spin, short enough that
+/// accepting is alive again within 100 ms of descriptors coming free (reliability R63).
+pub const ACCEPT_RETRY_MS: u64 = 50;
+/// Pause before mail that a full box refused is offered again, when nothing else wakes the sender.
+pub const POST_RETRY_MS: u64 = 1;
+/// How long a stopping part goes on offering its last mail to full boxes before it gives up.
+pub const POSTS_AT_STOP_MS_MAX: u64 = 1_000;
+/// Slots that fit in the 24 bits that a completion's tag has for them.
+pub const CONNS_MAX: u32 = 1 << 24;
+/// Most provided buffers of one ring: io_uring_register_buf_ring(3) allows 2^15.
+pub const RECV_BUFFERS_MAX: u16 = 1 << 15;
+/// Completion entries per submission entry: each conn has one receive armed and one send under way, and an accept
+/// brings more; what does not fit waits in the kernel (IORING_FEAT_NODROP) and is counted.
+pub const CQ_PER_SQ: u32 = 4;

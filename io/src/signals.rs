@@ -1,0 +1,20 @@
+//! SIGTERM and SIGINT as a value that a thread waits for; no code ever runs inside a signal handler.
+//!
+//! The program calls [`block`] first in `main`, then one thread loops over [`wait`]: the first signal switches
+//! [`crate::drain::DrainSwitch`], the second ends the process.
+
+use crate::sys;
+use std::io;
+
+/// Blocks both signals in this thread and in all that it starts later; call before any thread is started.
+///
+/// # Errors
+/// Whatever the system says; not expected.
+pub fn block() -> io::Result<()> {
+    sys::signal::block_stop_signals()
+}
+
+/// Waits for the next of the two signals; its number.
+pub fn wait() -> i32 {
+    sys::signal::wait_for_stop_signal()
+}

@@ -1,0 +1,10 @@
+//! System calls that std does not offer, one duty per file. Every unsafe block says what it relies on.
+
+pub mod affinity;
+pub mod clock;
+pub mod enter;
+pub mod eventfd;
+pub mod kernel;
+pub mod rlimit;
+pub mod signal;
+pub mod socket;

@@ -1,0 +1,42 @@
+//! Waits for signals in a thread instead of in a handler: pthread_sigmask(3), sigwait(3).
+
+use std::io;
+
+/// The set {SIGTERM, SIGINT}.
+fn stop_set() -> libc::sigset_t {
+    // SAFETY: sigset_t is plain bits; sigemptyset initialises it before use; both signals exist.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        libc::sigaddset(&mut set, libc::SIGINT);
+        set
+    }
+}
+
+/// Blocks SIGTERM and SIGINT in this thread and in those that it starts later.
+///
+/// # Errors
+/// Whatever pthread_sigmask says.
+pub fn block_stop_signals() -> io::Result<()> {
+    let set = stop_set();
+    // SAFETY: `set` is initialised; the old mask is not asked for.
+    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(failed))
+    }
+}
+
+/// Waits for one of them; its number.
+pub fn wait_for_stop_signal() -> i32 {
+    let set = stop_set();
+    let mut signal = 0;
+    loop {
+        // SAFETY: `set` is initialised and `signal` valid for writing.
+        if unsafe { libc::sigwait(&set, &mut signal) } == 0 {
+            return signal;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Sockets with options that must be set before bind(2) and connect(2).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// An address as the kernel reads it.
+#[derive(Clone, Copy)]
+pub struct RawAddr {
+    storage: libc::sockaddr_storage,
+    bytes: libc::socklen_t,
+}
+
+impl RawAddr {
+    /// Where it is, for a call that reads it.
+    pub fn as_ptr(&self) -> *const libc::sockaddr {
+        std::ptr::from_ref(&self.storage).cast()
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> libc::socklen_t {
+        self.bytes
+    }
+}
+
+impl From<SocketAddr> for RawAddr {
+    fn from(addr: SocketAddr) -> Self {
+        // SAFETY: sockaddr_storage is plain data, for which all zero is a value (family AF_UNSPEC).
+        let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+        let at = std::ptr::from_mut(&mut storage);
+        let bytes = match addr {
+            SocketAddr::V4(v4) => {
+                let raw = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                    },
+                    sin_zero: [0; 8],
+                };
+                // SAFETY: sockaddr_storage is larger than, and aligned for, every socket address.
+                unsafe { at.cast::<libc::sockaddr_in>().write(raw) };
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(v6) => {
+                let raw = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: v6.flowinfo(),
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: v6.ip().octets(),
+                    },
+                    sin6_scope_id: v6.scope_id(),
+                };
+                // SAFETY: as above.
+                unsafe { at.cast::<libc::sockaddr_in6>().write(raw) };
+                size_of::<libc::sockaddr_in6>()
+            }
+        };
+        Self {
+            storage,
+            bytes: bytes as libc::socklen_t,
+        }
+    }
+}
+
+/// A TCP socket of the family of `addr`. Blocking on purpose: the ring polls for a blocking socket and answers
+/// EAGAIN for another.
+///
+/// # Errors
+/// No descriptor left.
+pub fn tcp_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if addr.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    // SAFETY: no memory is passed.
+    let fd = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` is open, fresh, and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Switches a yes/no option of `socket` on.
+fn switch_on(socket: &OwnedFd, level: i32, option: i32) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads one int at `on`, alive here.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(&on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Lets `socket` bind to a port whose former connections are in TIME_WAIT.
+///
+/// # Errors
+/// Whatever setsockopt says; so below.
+pub fn reuse_addr(socket: &OwnedFd) -> io::Result<()> {
+    switch_on(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)
+}
+
+/// Lets several listeners of this user share a port; the kernel spreads connections over them.
+pub fn reuse_port(socket: &OwnedFd) -> io::Result<()> {
+    switch_on(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT)
+}
+
+/// Sends small segments at once; accepted sockets inherit it.
+pub fn no_delay(socket: &OwnedFd) -> io::Result<()> {
+    switch_on(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY)
+}
+
+/// Chooses the local port at connect(2), not at bind(2), so that one local address can hold a connection per peer on
+/// each port.
+pub fn port_at_connect(socket: &OwnedFd) -> io::Result<()> {
+    switch_on(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)
+}
+
+/// Gives `socket` its local address.
+pub fn bind(socket: &OwnedFd, addr: SocketAddr) -> io::Result<()> {
+    let raw = RawAddr::from(addr);
+    // SAFETY: the address is valid for its length and alive here.
+    if unsafe { libc::bind(socket.as_raw_fd(), raw.as_ptr(), raw.bytes()) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Starts listening with room for `backlog` connections that are not accepted yet.
+pub fn listen(socket: &OwnedFd, backlog: i32) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    if unsafe { libc::listen(socket.as_raw_fd(), backlog) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

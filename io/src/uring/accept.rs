@@ -1,0 +1,183 @@
+//! Accepting: multishot, paused at the cap, backing off when descriptors run out.
+//!
+//! A multishot accept may bring more sockets than there are slots before it is stopped; those are parked, and opened
+//! first when slots free up. To their clients that looks like waiting in the backlog.
+
+use super::Driver;
+use super::conns::State;
+use super::ring::Completion;
+use crate::error::DriverError;
+use crate::limits::{ACCEPT_RETRY_MS, PARKED_MAX};
+use crate::net::ListenSocket;
+use std::collections::VecDeque;
+use std::net::TcpStream;
+use weir_core::port::Event;
+use weir_core::time::Mono;
+
+/// Where the accept stands, as the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accepting {
+    Idle,
+    Armed,
+    Stopping,
+}
+
+/// The listening socket and what was accepted from it too early.
+#[derive(Debug)]
+pub struct Listener {
+    socket: ListenSocket,
+    state: Accepting,
+    /// The handler wants connections.
+    wanted: bool,
+    parked: VecDeque<TcpStream>,
+    retry_due: Option<Mono>,
+}
+
+impl Listener {
+    /// Wanted from the start; armed at the end of the first turn.
+    pub fn new(socket: ListenSocket) -> Self {
+        Self {
+            socket,
+            state: Accepting::Idle,
+            wanted: true,
+            parked: VecDeque::new(),
+            retry_due: None,
+        }
+    }
+}
+
+/// Errors that belong to one connection, which went away while it waited; accept(2) says to treat them like "again".
+fn is_of_one_client(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::ECONNABORTED | libc::EPROTO | libc::EINTR | libc::EAGAIN
+    )
+}
+
+impl Driver {
+    pub(super) fn accept_completed(&mut self, completion: Completion) -> Result<(), DriverError> {
+        let Some(listener) = &mut self.listener else {
+            return Ok(());
+        };
+        if !completion.more {
+            listener.state = Accepting::Idle;
+        }
+        match completion.into_accepted() {
+            Ok(fd) => {
+                let socket = TcpStream::from(fd);
+                if listener.wanted && listener.parked.is_empty() && self.conns.has_free() {
+                    self.open(socket)?;
+                } else if listener.parked.len() < PARKED_MAX {
+                    listener.parked.push_back(socket);
+                } else {
+                    self.stats.accept_errors.add(1); // closed here
+                }
+            }
+            Err(libc::ECANCELED) => {} // we stopped it
+            Err(errno) => {
+                self.stats.accept_errors.add(1);
+                if !is_of_one_client(errno) {
+                    listener.retry_due = Some(self.now.mono.plus_ms(ACCEPT_RETRY_MS));
+                }
+            }
+        }
+        if self.conns.has_free() {
+            Ok(())
+        } else {
+            self.stop_accept()
+        }
+    }
+
+    /// Shows a new client; the caller knows that a slot is free.
+    fn open(&mut self, socket: TcpStream) -> Result<(), DriverError> {
+        let Ok(peer) = socket.peer_addr() else {
+            self.stats.accept_errors.add(1); // reset before we looked
+            return Ok(());
+        };
+        let conn = self
+            .conns
+            .open(socket, State::Open)
+            .expect("the caller saw a free slot");
+        self.fx.open_conn(conn);
+        self.stats.accepts.add(1);
+        let event = Event::Accepted { conn, peer };
+        self.handler.on_event(self.now, event, &mut self.fx);
+        self.arm_receive(conn)
+    }
+
+    /// True when a parked socket can be opened now.
+    pub(super) fn can_open_parked(&self) -> bool {
+        self.conns.has_free()
+            && self
+                .listener
+                .as_ref()
+                .is_some_and(|listener| listener.wanted && !listener.parked.is_empty())
+    }
+
+    /// Opens parked sockets while slots are free.
+    pub(super) fn open_parked(&mut self) -> Result<(), DriverError> {
+        while self.can_open_parked() {
+            if let Some(socket) = self
+                .listener
+                .as_mut()
+                .and_then(|listener| listener.parked.pop_front())
+            {
+                self.open(socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the sockets that will not get a slot any more.
+    pub(super) fn drop_parked(&mut self) {
+        if let Some(listener) = &mut self.listener {
+            listener.parked.clear();
+        }
+    }
+
+    /// The handler's switch.
+    pub(super) fn switch_accept(&mut self, on: bool) -> Result<(), DriverError> {
+        if let Some(listener) = &mut self.listener {
+            listener.wanted = on;
+        }
+        if on { Ok(()) } else { self.stop_accept() }
+    }
+
+    /// When accepting is to be tried again after an error.
+    pub(super) fn accept_retry_due(&self) -> Option<Mono> {
+        self.listener
+            .as_ref()
+            .filter(|listener| listener.wanted)?
+            .retry_due
+    }
+
+    /// Arms the accept when it is wanted, has room, and its back-off is over.
+    pub(super) fn arm_accept(&mut self) -> Result<(), DriverError> {
+        let Some(listener) = &mut self.listener else {
+            return Ok(());
+        };
+        if listener.retry_due.is_some_and(|due| due <= self.now.mono) {
+            listener.retry_due = None;
+        }
+        if listener.wanted
+            && listener.state == Accepting::Idle
+            && listener.retry_due.is_none()
+            && listener.parked.is_empty()
+            && self.conns.has_free()
+        {
+            self.ring.accept(listener.socket.raw())?;
+            listener.state = Accepting::Armed;
+        }
+        Ok(())
+    }
+
+    fn stop_accept(&mut self) -> Result<(), DriverError> {
+        if let Some(listener) = &mut self.listener
+            && listener.state == Accepting::Armed
+        {
+            self.ring.accept_stop()?;
+            listener.state = Accepting::Stopping;
+        }
+        Ok(())
+    }
+}

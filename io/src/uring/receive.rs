@@ -1,0 +1,173 @@
+//! Receiving: a multishot receive per conn into shared buffers, and a backlog for what the handler leaves.
+//!
+//! A buffer goes back to the kernel at once: what is not consumed is copied to the conn's own backlog. While the
+//! handler has receiving off, or the backlog is at its bound, no receive is armed; one that is armed already runs on
+//! until the backlog is at its bound and is then stopped (IORING_ASYNC_CANCEL). That loses nothing: a receive either
+//! has completed, with its bytes in a completion, or still waits for data and has taken none. Then the socket's buffer
+//! fills, its window closes, and the peer stops. The bound is soft by what one entry of the kernel had already brought:
+//! 64 KiB as a rule, the pool of buffers at most. While no receive is armed, a reset of the peer is not noticed.
+
+use super::Driver;
+use super::conns::{Conn, Recv};
+use super::ring::Completion;
+use crate::error::DriverError;
+use crate::limits::{BACKLOG_KEEP_BYTES_MAX, RECV_BACKLOG_BYTES_MAX};
+use std::cell::Cell;
+use weir_core::port::{CloseCause, ConnId, Event, Input};
+
+/// Removes the first `consumed` bytes; a large buffer that empties is given back.
+fn drop_front(backlog: &mut Vec<u8>, consumed: usize) {
+    backlog.drain(..consumed);
+    if backlog.is_empty() && backlog.capacity() > BACKLOG_KEEP_BYTES_MAX {
+        *backlog = Vec::new();
+    }
+}
+
+/// True when a receive should be with the kernel and is not.
+fn wants_receive(conn: &Conn) -> bool {
+    conn.is_open()
+        && conn.recv == Recv::Idle
+        && conn.receive_on
+        && !conn.peer_ended
+        && conn.backlog.len() < RECV_BACKLOG_BYTES_MAX
+}
+
+impl Driver {
+    pub(super) fn recv_completed(&mut self, completion: &Completion) -> Result<(), DriverError> {
+        let id = completion.conn;
+        if !completion.more {
+            self.conns.at(id).recv = Recv::Idle;
+        }
+        let open = self.conns.at(id).is_open();
+        match (completion.result(), completion.buffer()) {
+            (Ok(bytes), Some(buffer)) if bytes > 0 => {
+                if open {
+                    self.show_received(id, buffer, bytes);
+                }
+                self.ring.buffer_back(buffer);
+            }
+            (result, buffer) => {
+                if let Some(buffer) = buffer {
+                    self.ring.buffer_back(buffer); // also when nothing was received (reliability R62)
+                }
+                match result {
+                    Ok(_) if open => {
+                        self.conns.at(id).peer_ended = true;
+                        self.show_kept(id)?;
+                    }
+                    Ok(_) => {}
+                    Err(libc::ENOBUFS) => self.stats.recv_enobufs.add(1), // armed again below, when buffers are back
+                    Err(libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+                    Err(_) => self.close(id, CloseCause::Reset),
+                }
+            }
+        }
+        self.stop_receive_if_full(id)?;
+        if !completion.more {
+            self.operation_ended(id);
+            self.list_for_arming(id);
+        }
+        Ok(())
+    }
+
+    /// Shows fresh bytes; what the handler leaves goes to the backlog.
+    fn show_received(&mut self, id: ConnId, buffer: u16, bytes: usize) {
+        let conn = self.conns.at(id);
+        let fresh = self.ring.buffer(buffer, bytes);
+        if !conn.receive_on {
+            conn.backlog.extend_from_slice(fresh);
+        } else if conn.backlog.is_empty() {
+            let consumed = Cell::new(0);
+            let input = Input::new(fresh, false, &consumed);
+            self.handler
+                .on_event(self.now, Event::Received { conn: id, input }, &mut self.fx);
+            conn.backlog.extend_from_slice(&fresh[consumed.get()..]);
+        } else {
+            conn.backlog.extend_from_slice(fresh);
+            self.show_backlog(id);
+        }
+    }
+
+    fn show_backlog(&mut self, id: ConnId) {
+        let conn = self.conns.at(id);
+        let consumed = Cell::new(0);
+        let input = Input::new(&conn.backlog, conn.peer_ended, &consumed);
+        self.handler
+            .on_event(self.now, Event::Received { conn: id, input }, &mut self.fx);
+        drop_front(&mut conn.backlog, consumed.get());
+        conn.end_shown |= conn.peer_ended;
+    }
+
+    /// Shows kept bytes, and the peer's end if it was not shown yet.
+    pub(super) fn show_kept(&mut self, id: ConnId) -> Result<(), DriverError> {
+        let Some(conn) = self.conns.get_open(id) else {
+            return Ok(());
+        };
+        conn.showing = false;
+        if conn.receive_on && (!conn.backlog.is_empty() || (conn.peer_ended && !conn.end_shown)) {
+            self.show_backlog(id);
+            self.close_if_both_ended(id);
+            self.list_for_arming(id);
+        }
+        Ok(())
+    }
+
+    /// The handler's switch.
+    pub(super) fn switch_receive(&mut self, id: ConnId, on: bool) {
+        let Some(conn) = self.conns.get_open(id) else {
+            return;
+        };
+        conn.receive_on = on;
+        let kept = !conn.backlog.is_empty() || (conn.peer_ended && !conn.end_shown);
+        if on && kept && !conn.showing {
+            conn.showing = true;
+            self.lists.shows.push(id);
+        }
+        self.list_for_arming(id);
+    }
+
+    fn stop_receive_if_full(&mut self, id: ConnId) -> Result<(), DriverError> {
+        let conn = self.conns.at(id);
+        if conn.is_open()
+            && conn.recv == Recv::Armed
+            && conn.backlog.len() >= RECV_BACKLOG_BYTES_MAX
+        {
+            conn.recv = Recv::Stopping;
+            conn.operations += 1;
+            self.ring.recv_stop(id)?;
+            self.stats.recv_stops.add(1);
+        }
+        Ok(())
+    }
+
+    /// Remembers that `id` may need a receive; decided at the end of the turn, when buffers are back and the handler's
+    /// commands are known.
+    fn list_for_arming(&mut self, id: ConnId) {
+        let conn = self.conns.at(id);
+        if !conn.arming && wants_receive(conn) {
+            conn.arming = true;
+            self.lists.arms.push(id);
+        }
+    }
+
+    pub(super) fn arm_receives(&mut self) -> Result<(), DriverError> {
+        while let Some(id) = self.lists.arms.pop() {
+            if let Some(conn) = self.conns.get(id) {
+                conn.arming = false;
+                self.arm_receive(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Arms the receive of `id` if it is wanted.
+    pub(super) fn arm_receive(&mut self, id: ConnId) -> Result<(), DriverError> {
+        let conn = self.conns.at(id);
+        if wants_receive(conn) {
+            conn.recv = Recv::Armed;
+            conn.operations += 1;
+            self.ring.recv(id, conn.fd())?;
+        }
+        Ok(())
+    }
+}

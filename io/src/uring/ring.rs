@@ -1,0 +1,389 @@
+//! One io_uring with everything the kernel may touch: send buffers, addresses, receive buffers, the doorbell's word.
+//!
+//! Safe to call: memory given to the kernel is owned here until the completion that gives it back, and is leaked
+//! rather than freed should the ring be dropped with operations outstanding (reliability R61).
+
+use super::UringConfig;
+use super::buffers::Buffers;
+use super::tag::{self, Kind, NO_CONN};
+use crate::error::DriverError;
+use crate::limits::{COMPLETIONS_PER_TURN_MAX, CQ_PER_SQ};
+use crate::sys;
+use crate::sys::socket::RawAddr;
+use io_uring::types::{Fd, TimeoutFlags, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+use weir_core::port::ConnId;
+use weir_core::time::{Mono, NS_PER_S};
+
+/// The one group of provided buffers.
+const GROUP: u16 = 0;
+
+/// One completion.
+#[derive(Debug)]
+pub struct Completion {
+    /// What it was.
+    pub kind: Kind,
+    /// For which conn.
+    pub conn: ConnId,
+    /// Another completion of the same operation will follow.
+    pub more: bool,
+    result: i32,
+    buffer: Option<u16>,
+}
+
+impl Completion {
+    /// The count that the operation returned, or its errno.
+    pub fn result(&self) -> Result<usize, i32> {
+        usize::try_from(self.result).map_err(|_| -self.result)
+    }
+
+    /// The provided buffer that it used.
+    pub fn buffer(&self) -> Option<u16> {
+        self.buffer
+    }
+
+    /// The socket of an accept, or its errno.
+    pub fn into_accepted(self) -> Result<OwnedFd, i32> {
+        assert_eq!(self.kind, Kind::Accept, "only an accept brings a socket");
+        if self.result < 0 {
+            return Err(-self.result);
+        }
+        // SAFETY: the kernel opened this descriptor for this completion, which is consumed here: nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(self.result) })
+    }
+}
+
+/// What one slot has lent to the kernel.
+#[derive(Default)]
+struct Lent {
+    send: Vec<u8>,
+    sent_bytes: usize,
+    connect: Option<Box<(RawAddr, Timespec)>>,
+}
+
+/// What a send's completion means.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SendProgress {
+    /// Bytes are left: [`Ring::send_rest`] sends them.
+    Short,
+    /// All gone; the buffer comes back, empty.
+    Done(Vec<u8>),
+}
+
+/// How long [`Ring::enter`] waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// Until a completion.
+    ForEver,
+    /// Until a completion, at most so long.
+    AtMost(Duration),
+}
+
+struct Memory {
+    buffers: Buffers,
+    lent: Box<[Lent]>,
+    bell_word: Box<u64>,
+}
+
+/// See the module.
+pub struct Ring {
+    name: sys::enter::RingName,
+    uring: ManuallyDrop<IoUring>,
+    memory: ManuallyDrop<Memory>,
+    outstanding: usize,
+    /// Operations put in since the last look, for the counters.
+    pushed: u64,
+}
+
+impl Ring {
+    /// Sets the ring up for the calling thread, which alone may use it.
+    ///
+    /// # Errors
+    /// [`DriverError::Ring`] names the missing feature.
+    pub fn new(config: &UringConfig) -> Result<Self, DriverError> {
+        let missing = |feature, error| DriverError::Ring {
+            feature,
+            kernel: sys::kernel::release(),
+            error,
+        };
+        let uring = build(config).map_err(|(feature, error)| missing(feature, error))?;
+        if !uring.params().is_feature_nodrop() || !uring.params().is_feature_ext_arg() {
+            let error = io::Error::from_raw_os_error(libc::EINVAL);
+            return Err(missing(
+                "completions that are never dropped, timed waits (Linux 5.11)",
+                error,
+            ));
+        }
+        let buffers = Buffers::new(config.recv_buffers, config.recv_buffer_bytes);
+        // SAFETY: the entries are page-aligned, `count` long, and live in `memory`, which outlives the ring.
+        unsafe {
+            uring.submitter().register_buf_ring_with_flags(
+                buffers.entries_addr(),
+                buffers.count(),
+                GROUP,
+                0,
+            )
+        }
+        .map_err(|error| missing("provided-buffer rings (Linux 5.19)", error))?;
+        let name = sys::enter::register(uring.as_raw_fd());
+        let mut lent = Vec::new();
+        lent.resize_with(config.conns_max as usize, Lent::default);
+        Ok(Self {
+            name,
+            uring: ManuallyDrop::new(uring),
+            memory: ManuallyDrop::new(Memory {
+                buffers,
+                lent: lent.into_boxed_slice(),
+                bell_word: Box::new(0),
+            }),
+            outstanding: 0,
+            pushed: 0,
+        })
+    }
+
+    /// Bytes that a ring of this configuration allocates or has the kernel allocate.
+    pub fn memory_needed(config: &UringConfig) -> usize {
+        let sq = config.ring_entries.next_power_of_two() as usize;
+        let cq = sq * CQ_PER_SQ as usize;
+        sq * size_of::<squeue::Entry>()
+            + cq * size_of::<cqueue::Entry>()
+            + usize::from(config.recv_buffers) * (config.recv_buffer_bytes as usize + 16)
+            + config.conns_max as usize * size_of::<Lent>()
+    }
+
+    /// Operations whose last completion has not come.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Operations put in since the last call.
+    pub fn take_pushed(&mut self) -> u64 {
+        std::mem::take(&mut self.pushed)
+    }
+
+    /// Accepts on `listener` again and again.
+    pub fn accept(&mut self, listener: RawFd) -> io::Result<()> {
+        let sqe = opcode::AcceptMulti::new(Fd(listener))
+            .flags(libc::SOCK_CLOEXEC)
+            .build();
+        self.push(sqe, Kind::Accept, NO_CONN)
+    }
+
+    /// Ends the accept. Connections not yet accepted stay in the kernel's backlog, so nothing is lost.
+    pub fn accept_stop(&mut self) -> io::Result<()> {
+        let sqe = opcode::AsyncCancel::new(tag::pack(Kind::Accept, NO_CONN)).build();
+        self.push(sqe, Kind::AcceptStop, NO_CONN)
+    }
+
+    /// Receives on `fd` again and again, into provided buffers.
+    pub fn recv(&mut self, conn: ConnId, fd: RawFd) -> io::Result<()> {
+        let sqe = opcode::RecvMulti::new(Fd(fd), GROUP).build();
+        self.push(sqe, Kind::Recv, conn)
+    }
+
+    /// Ends the receive of `conn`. What was read is in completions; what was not stays in the socket.
+    pub fn recv_stop(&mut self, conn: ConnId) -> io::Result<()> {
+        let sqe = opcode::AsyncCancel::new(tag::pack(Kind::Recv, conn)).build();
+        self.push(sqe, Kind::RecvStop, conn)
+    }
+
+    /// Sends `bytes`, keeping them until [`SendProgress::Done`].
+    pub fn send(&mut self, conn: ConnId, fd: RawFd, bytes: Vec<u8>) -> io::Result<()> {
+        let lent = &mut self.memory.lent[conn.slot as usize];
+        assert!(lent.send.is_empty(), "one send per conn at a time");
+        lent.send = bytes;
+        lent.sent_bytes = 0;
+        self.send_rest(conn, fd)
+    }
+
+    /// Sends what is left after a short send.
+    pub fn send_rest(&mut self, conn: ConnId, fd: RawFd) -> io::Result<()> {
+        let lent = &self.memory.lent[conn.slot as usize];
+        let rest = &lent.send[lent.sent_bytes..];
+        // A send of more than 4 GiB is short, like any other.
+        let len = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+        // The pointer stays good: `send` is not touched until the completion (one send per conn).
+        let sqe = opcode::Send::new(Fd(fd), rest.as_ptr(), len)
+            .flags(libc::MSG_NOSIGNAL)
+            .build();
+        self.push(sqe, Kind::Send, conn)
+    }
+
+    /// Books the completion of a send that took `bytes`.
+    pub fn sent(&mut self, conn: ConnId, bytes: usize) -> SendProgress {
+        let lent = &mut self.memory.lent[conn.slot as usize];
+        lent.sent_bytes += bytes;
+        if lent.sent_bytes < lent.send.len() {
+            SendProgress::Short
+        } else {
+            SendProgress::Done(self.send_over(conn))
+        }
+    }
+
+    /// After the completion of a send that failed, or whose rest is not wanted: the buffer comes back, empty.
+    pub fn send_over(&mut self, conn: ConnId) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.memory.lent[conn.slot as usize].send);
+        bytes.clear();
+        bytes
+    }
+
+    /// Connects `fd`; ends with ECANCELED at `deadline`.
+    pub fn connect(
+        &mut self,
+        conn: ConnId,
+        fd: RawFd,
+        to: RawAddr,
+        deadline: Mono,
+    ) -> io::Result<()> {
+        let at = Timespec::new()
+            .sec(deadline.0 / NS_PER_S)
+            .nsec((deadline.0 % NS_PER_S) as u32);
+        let lent = self.memory.lent[conn.slot as usize]
+            .connect
+            .insert(Box::new((to, at)));
+        let connect = opcode::Connect::new(Fd(fd), lent.0.as_ptr(), lent.0.bytes())
+            .build()
+            .flags(squeue::Flags::IO_LINK)
+            .user_data(tag::pack(Kind::Connect, conn));
+        let deadline = opcode::LinkTimeout::new(&lent.1)
+            .flags(TimeoutFlags::ABS)
+            .build()
+            .user_data(tag::pack(Kind::ConnectDeadline, conn));
+        self.push_all(&[connect, deadline])
+    }
+
+    /// After the completion of a connect: its address is free.
+    pub fn connect_over(&mut self, conn: ConnId) {
+        self.memory.lent[conn.slot as usize].connect = None;
+    }
+
+    /// Waits for the doorbell.
+    pub fn bell(&mut self, fd: RawFd) -> io::Result<()> {
+        let word: *mut u64 = &mut *self.memory.bell_word;
+        let sqe = opcode::Read::new(Fd(fd), word.cast(), size_of::<u64>() as u32).build();
+        self.push(sqe, Kind::Bell, NO_CONN)
+    }
+
+    /// The bytes of a provided buffer that a completion brought.
+    pub fn buffer(&self, id: u16, len: usize) -> &[u8] {
+        self.memory.buffers.bytes(id, len)
+    }
+
+    /// Gives a provided buffer back to the kernel.
+    pub fn buffer_back(&mut self, id: u16) {
+        self.memory.buffers.give_back(id);
+    }
+
+    fn push(&mut self, sqe: squeue::Entry, kind: Kind, conn: ConnId) -> io::Result<()> {
+        self.push_all(&[sqe.user_data(tag::pack(kind, conn))])
+    }
+
+    /// Puts operations in; all together, since a link must not be cut in two.
+    fn push_all(&mut self, sqes: &[squeue::Entry]) -> io::Result<()> {
+        // SAFETY: every entry points only at descriptors and at memory in `self.memory`, which stays in place and
+        // unchanged until its completion: that is the contract of the callers above.
+        while unsafe { self.uring.submission().push_multiple(sqes) }.is_err() {
+            self.submit()?; // full: the kernel takes what is there, and makes room
+        }
+        self.outstanding += sqes.len();
+        self.pushed += sqes.len() as u64;
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        match self.uring.submit() {
+            Ok(_) => Ok(()),
+            Err(error) if is_passing(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Submits everything, lets the kernel complete what is ready, and waits.
+    pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        let (want, limit) = match wait {
+            Wait::No => (0, None),
+            Wait::ForEver => (1, None),
+            Wait::AtMost(time) => (1, Some(time)),
+        };
+        let ready = self.uring.submission().len() as u32;
+        match sys::enter::enter(self.name, ready, want, limit) {
+            Err(error) if !is_passing(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves completions into `into`, as many as one turn takes. True: more are waiting.
+    pub fn completions(&mut self, into: &mut Vec<Completion>) -> bool {
+        let memory = &mut self.memory;
+        let mut queue = self.uring.completion();
+        while into.len() < COMPLETIONS_PER_TURN_MAX
+            && let Some(cqe) = queue.next()
+        {
+            let (kind, conn) = tag::unpack(cqe.user_data());
+            let buffer = cqueue::buffer_select(cqe.flags());
+            if let Some(id) = buffer {
+                memory.buffers.taken(id);
+            }
+            let more = cqueue::more(cqe.flags());
+            self.outstanding -= usize::from(!more);
+            into.push(Completion {
+                kind,
+                conn,
+                more,
+                result: cqe.result(),
+                buffer,
+            });
+        }
+        !queue.is_empty()
+    }
+
+    /// True when completions wait inside the kernel because the queue was full; entering brings them.
+    pub fn overflowed(&mut self) -> bool {
+        self.uring.submission().cq_overflow()
+    }
+}
+
+/// Errors of io_uring_enter that only mean "look at the completions and come again".
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
+    )
+}
+
+fn build(config: &UringConfig) -> Result<IoUring, (&'static str, io::Error)> {
+    let mut builder = IoUring::builder();
+    builder
+        .setup_cqsize(config.ring_entries.next_power_of_two() * CQ_PER_SQ)
+        .setup_submit_all()
+        .setup_single_issuer()
+        .setup_defer_taskrun();
+    let mut best = builder.clone();
+    best.setup_no_sqarray();
+    match best.build(config.ring_entries) {
+        Ok(uring) => Ok(uring),
+        // Linux 6.6 brought NO_SQARRAY: it saves a little, and is done without.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder
+            .build(config.ring_entries)
+            .map_err(|error| ("SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1)", error)),
+        Err(error) => Err(("io_uring_setup", error)),
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: neither is used after this.
+        unsafe {
+            ManuallyDrop::drop(&mut self.uring); // first: the kernel forgets the memory
+            if self.outstanding == 0 {
+                ManuallyDrop::drop(&mut self.memory);
+            } // else the kernel ends the operations in its own time and may still write: leaked on purpose
+        }
+    }
+}

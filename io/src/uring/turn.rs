@@ -1,0 +1,252 @@
+//! The loop: one turn after another, each in the order of design §3.
+
+use super::Driver;
+use super::ring::{Completion, Wait};
+use super::tag::Kind;
+use crate::clock;
+use crate::error::DriverError;
+use crate::limits::{
+    COMPLETIONS_PER_TURN_MAX, MAIL_PER_RING_TURN_MAX, POST_RETRY_MS, POSTS_AT_STOP_MS_MAX,
+};
+use std::time::Duration;
+use weir_core::port::{ConnId, ConnectError, ConnectToken, Event, Handler, Op};
+use weir_core::time::Mono;
+
+/// What is to be done later in this turn or early in the next; reused, so nothing is allocated per request.
+pub struct Lists {
+    /// Completions of this turn.
+    pub completions: Vec<Completion>,
+    /// The kernel had more than one turn takes.
+    pub more_completions: bool,
+    /// Commands of this turn.
+    pub ops: Vec<Op>,
+    /// Conns whose last operation has ended.
+    pub closed: Vec<ConnId>,
+    /// Conns whose kept bytes or end are to be shown.
+    pub shows: Vec<ConnId>,
+    /// Conns that need a receive armed.
+    pub arms: Vec<ConnId>,
+    /// Conns whose send ended and that have more to send.
+    pub resumed: Vec<ConnId>,
+    /// Connects that failed.
+    pub failed: Vec<(ConnectToken, ConnectError)>,
+}
+
+impl Lists {
+    pub fn new(conns_max: usize) -> Self {
+        Self {
+            completions: Vec::with_capacity(COMPLETIONS_PER_TURN_MAX),
+            more_completions: false,
+            ops: Vec::with_capacity(64),
+            closed: Vec::with_capacity(conns_max),
+            shows: Vec::with_capacity(conns_max),
+            arms: Vec::with_capacity(conns_max),
+            resumed: Vec::with_capacity(conns_max),
+            failed: Vec::new(),
+        }
+    }
+}
+
+/// How far the loop is from its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Working.
+    Running,
+    /// The handler said stop: ends when every conn is closed and the last mail is out, which is tried until then.
+    Stopping(Mono),
+    /// Waits for the kernel to give back accept and doorbell.
+    Leaving,
+}
+
+impl Driver {
+    /// Runs to the handler's stop, then gives it back.
+    pub(super) fn run_to_end(mut self) -> Result<Box<dyn Handler>, DriverError> {
+        self.ring.bell(self.mailbox.bell().raw())?;
+        self.handler.on_start(self.now, &mut self.fx);
+        self.end_of_turn()?;
+        while self.phase != Phase::Leaving {
+            self.sleep()?;
+            self.now = clock::read();
+            self.show_drain();
+            self.show_mail();
+            self.show_completions()?;
+            self.show_local()?;
+            self.show_tick();
+            self.handler.on_flush(self.now, &mut self.fx);
+            self.end_of_turn()?;
+        }
+        self.leave()?;
+        Ok(self.handler)
+    }
+
+    /// Carries out what the handler asked for. Posts first: another thread can work on them while we write.
+    fn end_of_turn(&mut self) -> Result<(), DriverError> {
+        self.deliver_posts();
+        self.write_dirty()?;
+        self.carry_out_ops()?;
+        self.arm_receives()?;
+        self.arm_accept()?;
+        self.tick_due = self.handler.next_deadline();
+        self.stats.turns.add(1);
+        if let Phase::Stopping(until) = self.phase
+            && self.conns.all_free()
+            && self.lists.failed.is_empty()
+            && (self.fx.posts_waiting() == 0 || self.now.mono >= until)
+        {
+            self.phase = Phase::Leaving;
+        }
+        Ok(())
+    }
+
+    fn show_drain(&mut self) {
+        if !self.drain_shown && self.drain.is_on() {
+            self.drain_shown = true;
+            self.handler.on_event(self.now, Event::Drain, &mut self.fx);
+        }
+    }
+
+    fn show_mail(&mut self) {
+        let mut count = 0;
+        while count < MAIL_PER_RING_TURN_MAX
+            && let Some(mail) = self.mailbox.take()
+        {
+            self.handler
+                .on_event(self.now, Event::Mail(mail), &mut self.fx);
+            count += 1;
+        }
+        self.stats.mail_in.add(count as u64);
+    }
+
+    fn show_completions(&mut self) -> Result<(), DriverError> {
+        let mut completions = std::mem::take(&mut self.lists.completions);
+        self.lists.more_completions = self.ring.completions(&mut completions);
+        self.stats.cqe.add(completions.len() as u64);
+        for completion in completions.drain(..) {
+            match completion.kind {
+                Kind::Recv => self.recv_completed(&completion)?,
+                Kind::Send => self.send_completed(&completion)?,
+                Kind::Accept => self.accept_completed(completion)?,
+                Kind::Connect => self.connect_completed(&completion)?,
+                Kind::RecvStop => self.operation_ended(completion.conn),
+                Kind::Bell => self.ring.bell(self.mailbox.bell().raw())?,
+                Kind::AcceptStop | Kind::ConnectDeadline => {} // the operation that they end says how it ended
+            }
+        }
+        self.lists.completions = completions;
+        Ok(())
+    }
+
+    /// Events that come from us and not from the kernel.
+    fn show_local(&mut self) -> Result<(), DriverError> {
+        while let Some((token, error)) = self.lists.failed.pop() {
+            let event = Event::ConnectFailed { token, error };
+            self.handler.on_event(self.now, event, &mut self.fx);
+        }
+        while let Some(conn) = self.lists.shows.pop() {
+            self.show_kept(conn)?;
+        }
+        while let Some(conn) = self.lists.closed.pop() {
+            self.show_closed(conn);
+        }
+        self.open_parked()
+    }
+
+    fn show_tick(&mut self) {
+        if self.tick_due.is_some_and(|due| due <= self.now.mono) {
+            self.handler.on_event(self.now, Event::Tick, &mut self.fx);
+        }
+    }
+
+    fn deliver_posts(&mut self) {
+        let (post, mut refused) = (&self.post, 0);
+        self.fx
+            .deliver_posts(|to, mail| post.deliver(to, mail).inspect_err(|_| refused += 1));
+        self.stats.mail_refused.add(refused);
+    }
+
+    fn carry_out_ops(&mut self) -> Result<(), DriverError> {
+        let mut ops = std::mem::take(&mut self.lists.ops);
+        self.fx.take_ops(&mut ops);
+        for op in ops.drain(..) {
+            match op {
+                Op::Connect(connect) => self.connect(&connect)?,
+                Op::Finish(conn) => self.finish(conn),
+                Op::Close(conn) => self.close(conn, weir_core::port::CloseCause::Local),
+                Op::Receive(conn, on) => self.switch_receive(conn, on),
+                Op::Accept(on) => self.switch_accept(on)?,
+                Op::Stop => {
+                    self.switch_accept(false)?;
+                    self.drop_parked();
+                    if self.phase == Phase::Running {
+                        self.phase = Phase::Stopping(self.now.mono.plus_ms(POSTS_AT_STOP_MS_MAX));
+                    }
+                }
+            }
+        }
+        self.lists.ops = ops;
+        Ok(())
+    }
+
+    /// Enters the kernel: submits, and waits for the next completion, mail or deadline.
+    fn sleep(&mut self) -> Result<(), DriverError> {
+        let may_wait = !self.has_work() && self.mailbox.will_sleep();
+        let wait = if may_wait {
+            self.longest_wait()
+        } else {
+            Wait::No
+        };
+        self.stats.sqe.add(self.ring.take_pushed());
+        self.stats.enters.add(1);
+        self.ring.enter(wait)?;
+        if may_wait {
+            self.mailbox.awake();
+        }
+        self.stats
+            .cq_overflow
+            .add(u64::from(self.ring.overflowed()));
+        Ok(())
+    }
+
+    /// True when the next turn has something to do, whatever the kernel brings.
+    fn has_work(&self) -> bool {
+        self.lists.more_completions
+            || !self.lists.closed.is_empty()
+            || !self.lists.shows.is_empty()
+            || !self.lists.failed.is_empty()
+            || self.can_open_parked()
+            || (!self.drain_shown && self.drain.is_on())
+    }
+
+    fn longest_wait(&self) -> Wait {
+        let retry_posts =
+            (self.fx.posts_waiting() > 0).then(|| self.now.mono.plus_ms(POST_RETRY_MS));
+        let due = [self.tick_due, self.accept_retry_due(), retry_posts]
+            .into_iter()
+            .flatten()
+            .min();
+        match due {
+            None => Wait::ForEver,
+            // The clock is read again: the turn took time, and the kernel counts from now.
+            Some(due) => match due.since(clock::read().mono) {
+                0 => Wait::No,
+                ns => Wait::AtMost(Duration::from_nanos(ns)),
+            },
+        }
+    }
+
+    /// Gets accept and doorbell back from the kernel, so that their memory can go.
+    fn leave(&mut self) -> Result<(), DriverError> {
+        self.mailbox.bell().ring();
+        let mut completions = std::mem::take(&mut self.lists.completions);
+        while self.ring.outstanding() > 0 {
+            self.ring.enter(Wait::ForEver)?;
+            self.ring.completions(&mut completions);
+            for completion in completions.drain(..) {
+                if completion.kind == Kind::Accept {
+                    drop(completion.into_accepted()); // came too late: the client sees a reset
+                }
+            }
+        }
+        Ok(())
+    }
+}
