@@ -2,8 +2,8 @@
 //!
 //! A driver owns one thread, turns I/O into `port::Event`s and carries out `port::Effects`: [`uring`] for parts with
 //! connections, [`mailbox`] for parts without, [`sim`] for all at once on one virtual clock. [`post`] carries mail
-//! between them. Called by `src/` (boot) and
-//! `bench/`; knows nothing of HTTP, sales or ledgers. Unsafe code lives in `sys` and in `uring/{ring,buffers}.rs`.
+//! between them. Called by `src/` (boot) and `bench/`; knows nothing of HTTP, sales or ledgers. Unsafe code lives in
+//! `sys` and in `uring/{ring,buffers}.rs`.
 
 #![allow(
     clippy::result_large_err,

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -56,7 +56,7 @@ struct Ways {
 /// Sends back what it gets; finishes when the peer has; on drain closes everything and stops.
 struct Echo {
     ways: Ways,
-    conns: BTreeMap<ConnId, bool>,
+    conns: BTreeSet<ConnId>,
     mail_came: bool,
     tick_at: Option<Mono>,
     seen: Sender<Seen>,
@@ -85,11 +85,11 @@ impl Handler for Echo {
         match event {
             Event::Accepted { conn, peer } => {
                 assert!(peer.ip().is_loopback());
-                assert!(self.conns.insert(conn, false).is_none(), "an id used twice");
+                assert!(self.conns.insert(conn), "an id used twice");
                 self.tell(Seen::Accepted(conn));
             }
             Event::Connected { conn, token } => {
-                self.conns.insert(conn, false);
+                self.conns.insert(conn);
                 fx.outbox(conn).extend_from_slice(b"hello");
                 self.tell(Seen::Connected(token.0));
             }
@@ -97,7 +97,7 @@ impl Handler for Echo {
                 self.tell(Seen::ConnectFailed(token.0, error));
             }
             Event::Received { conn, mut input } => {
-                assert!(self.conns.contains_key(&conn), "bytes after Closed");
+                assert!(self.conns.contains(&conn), "bytes after Closed");
                 let bytes = input.bytes();
                 let full = self
                     .ways
@@ -111,9 +111,7 @@ impl Handler for Echo {
                 }
                 if input.ended() {
                     self.tell(Seen::Ended(conn, bytes.len()));
-                    if full || held {
-                        self.conns.insert(conn, true);
-                    } else {
+                    if input.bytes().is_empty() {
                         fx.finish(conn);
                     }
                 }
@@ -125,17 +123,14 @@ impl Handler for Echo {
                 self.tell(Seen::Sent);
             }
             Event::Closed { conn, cause } => {
-                assert!(
-                    self.conns.remove(&conn).is_some(),
-                    "Closed twice, or of nobody"
-                );
+                assert!(self.conns.remove(&conn), "Closed twice, or of nobody");
                 fx.outbox(conn)
                     .extend_from_slice(b"nobody may ever read this");
                 self.tell(Seen::Closed(conn, cause));
             }
             Event::Mail(_) => {
                 self.mail_came = true;
-                for conn in self.conns.keys() {
+                for conn in &self.conns {
                     fx.receive(*conn, true);
                 }
                 self.tell(Seen::Mail);
@@ -149,7 +144,7 @@ impl Handler for Echo {
                 self.tell(Seen::Tick);
             }
             Event::Drain => {
-                for conn in self.conns.keys() {
+                for conn in &self.conns {
                     fx.close(*conn);
                 }
                 fx.stop();
@@ -187,7 +182,7 @@ impl Server {
         let (sender, seen) = channel();
         let handler = Box::new(Echo {
             ways,
-            conns: BTreeMap::new(),
+            conns: BTreeSet::new(),
             mail_came: false,
             tick_at: None,
             seen: sender,
@@ -521,7 +516,7 @@ fn a_second_listener_on_the_port_is_refused_with_the_remedy_and_a_second_driver_
     let seen = channel().0;
     let handler = Box::new(Echo {
         ways: Ways::default(),
-        conns: BTreeMap::new(),
+        conns: BTreeSet::new(),
         mail_came: false,
         tick_at: None,
         seen,
