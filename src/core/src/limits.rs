@@ -84,3 +84,22 @@ pub const STAGED_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const ORIGINS_MAX: usize = 32;
 /// Mail of one part that its receivers' boxes have not taken; then no more is asked of them.
 pub const POSTS_WAITING_MAX: usize = 4096;
+
+// Orders (`order`).
+
+/// Order messages that the worker keeps: 64 batches. What does not fit stays in the ledger's outbox and is asked for
+/// again, so a flood costs time, never an order.
+pub const ORDER_QUEUE_MAX: usize = 64 * ORDER_BATCH_MAX;
+/// Payments that wait for a transaction: 8 batches of their share; at the cap the provider is told to retry.
+pub const PAYMENT_QUEUE_MAX: usize = 2048;
+/// Payments of one batch, so that a flood of them leaves room for orders.
+pub const PAYMENTS_PER_BATCH_MAX: usize = 256;
+/// Acknowledgements and other inner commands of one batch: half, so that orders are always made, too.
+pub const INNER_PER_BATCH_MAX: usize = ORDER_BATCH_MAX / 2;
+/// Rows of one page (orders due, orders not acknowledged): a transaction stays under some milliseconds.
+pub const ORDER_PAGE_MAX: u32 = 256;
+/// Asks to the ledger that the worker has outstanding or waits to repeat; below `MAILBOX_MAX`, so that the owner's box
+/// always has room for shards. Beyond it the order rows remember (`acked < version`) and a sweep finds them.
+pub const LEDGER_STEPS_MAX: usize = MAILBOX_MAX / 4;
+/// Tries of one order message before it is a dead letter.
+pub const ORDER_ATTEMPTS_MAX: u32 = 5;

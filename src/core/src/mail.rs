@@ -6,7 +6,9 @@
 use crate::ask::{Answer, Ask};
 use crate::journal::{Batch, BatchResult, Image};
 use crate::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
-use crate::order::contract::{OrderBatch, OrderDone, OrderMessage, PaymentAnswer, PaymentAsk};
+use crate::order::contract::{
+    OrderBatch, OrderDone, OrderMessage, PaymentAnswer, PaymentAsk, StockTotal,
+};
 use crate::record::AdmissionRecord;
 use crate::stats::Stats;
 use crate::view::SkuView;
@@ -66,6 +68,9 @@ pub enum Mail {
     OutboxAsk,
     /// Owner to worker: committed reservations that have no order yet. At least once.
     Reserved(Vec<OrderMessage>),
+    /// Owner to worker: all units ever put on sale of a SKU, after each committed change and on each `OutboxAsk`,
+    /// before the reservations that use them. SQL's conditional stock update follows it.
+    StockTotal(StockTotal),
     /// Shard to worker: a verified payment.
     PaymentAsk(Box<PaymentAsk>),
     /// Worker to shard: what came of it.

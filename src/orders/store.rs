@@ -1,0 +1,187 @@
+//! The order store: each batch of the worker is one SQLite transaction.
+//!
+//! A handler on mail only, on a thread of its own: it may block on the disk. An answer leaves after the commit.
+//! A failed write, sync or commit has an unknown result and is never tried again: the store refuses everything until
+//! the program is restarted and reads what is there (field bugs R43, R55). A statement that fails alone is undone
+//! alone, so that one poisoned command does not stop the others.
+
+use super::schema::{self, OpenError};
+use super::step::Step;
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use std::path::Path;
+use weir_core::mail::{Addr, Mail};
+use weir_core::order::contract::{OrderBatch, OrderDone, OrderFault, OrderResult};
+use weir_core::port::{Effects, Event, Handler};
+use weir_core::time::{Mono, Now};
+
+/// The SQL home of orders.
+#[derive(Debug)]
+pub struct OrderStore {
+    connection: Connection,
+    fault: Option<OrderFault>,
+    /// The newest committed batch's results, for a batch that is sent again because its answer was lost.
+    last: Option<OrderDone>,
+    /// Batches that were run again with a savepoint per command.
+    pub reruns: u64,
+}
+
+/// Why a run of a batch ended without a commit.
+enum Trouble {
+    /// The store as a whole.
+    Store(OrderFault),
+    /// One statement; the transaction was rolled back.
+    Statement,
+}
+
+impl OrderStore {
+    /// Opens or makes the file.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Ok(Self {
+            connection: schema::open(path)?,
+            fault: None,
+            last: None,
+            reruns: 0,
+        })
+    }
+
+    /// Why nothing more is accepted until a restart; `None` while the store works.
+    pub fn fault(&self) -> Option<OrderFault> {
+        self.fault
+    }
+
+    /// Runs one batch as one transaction; blocks until it is synced.
+    pub fn execute(&mut self, batch: &OrderBatch) -> OrderDone {
+        let seq = batch.seq;
+        if let Some(last) = self.last.as_ref().filter(|last| last.seq == seq) {
+            return last.clone();
+        }
+        let results = match self.fault {
+            Some(fault) => Err(fault),
+            None => self.run(batch),
+        };
+        let done = OrderDone { seq, results };
+        match &done.results {
+            Ok(_) => self.last = Some(done.clone()),
+            Err(OrderFault::Busy) => {}
+            Err(fault) => self.fault = Some(*fault),
+        }
+        done
+    }
+
+    /// Lets the file grow by no page more, as a full disk would.
+    #[doc(hidden)]
+    pub fn limit_pages_for_tests(&mut self) {
+        let limited = self.connection.pragma_update(None, "max_page_count", 1_i64);
+        debug_assert!(
+            limited.is_ok(),
+            "SQLite clamps the limit to the file's size"
+        );
+    }
+
+    fn run(&mut self, batch: &OrderBatch) -> Result<Vec<OrderResult>, OrderFault> {
+        let outcome = match self.transact(batch, false) {
+            Err(Trouble::Statement) => {
+                // Rare and slow: which command is it? The others are done.
+                self.reruns += 1;
+                self.transact(batch, true)
+            }
+            outcome => outcome,
+        };
+        outcome.map_err(|trouble| match trouble {
+            Trouble::Store(fault) => fault,
+            Trouble::Statement => OrderFault::Io,
+        })
+    }
+
+    fn transact(
+        &mut self,
+        batch: &OrderBatch,
+        savepoints: bool,
+    ) -> Result<Vec<OrderResult>, Trouble> {
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(trouble)?;
+        let step = Step {
+            connection: &transaction,
+            at: batch.at,
+        };
+        let mut results = Vec::with_capacity(batch.commands.len());
+        for command in &batch.commands {
+            if !savepoints {
+                results.push(step.run(command).map_err(trouble)?);
+                continue;
+            }
+            transaction
+                .execute_batch("SAVEPOINT command")
+                .map_err(trouble)?;
+            let result = match step.run(command).map_err(trouble) {
+                Ok(result) => result,
+                Err(Trouble::Statement) => {
+                    transaction
+                        .execute_batch("ROLLBACK TO command")
+                        .map_err(trouble)?;
+                    OrderResult::Broken
+                }
+                Err(trouble) => return Err(trouble),
+            };
+            transaction
+                .execute_batch("RELEASE command")
+                .map_err(trouble)?;
+            results.push(result);
+        }
+        step.note_time().map_err(trouble)?;
+        transaction.commit().map_err(|error| {
+            // A busy commit is known not to have happened; of any other failure nothing is known.
+            match trouble(error) {
+                Trouble::Statement => Trouble::Store(OrderFault::Io),
+                trouble => trouble,
+            }
+        })?;
+        Ok(results)
+    }
+}
+
+fn trouble(error: rusqlite::Error) -> Trouble {
+    let rusqlite::Error::SqliteFailure(failure, _) = &error else {
+        return Trouble::Statement;
+    };
+    match failure.code {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Trouble::Store(OrderFault::Busy),
+        ErrorCode::DiskFull => Trouble::Store(OrderFault::DiskFull),
+        ErrorCode::SystemIoFailure
+        | ErrorCode::DatabaseCorrupt
+        | ErrorCode::NotADatabase
+        | ErrorCode::ReadOnly
+        | ErrorCode::CannotOpen
+        | ErrorCode::PermissionDenied
+        | ErrorCode::OutOfMemory
+        | ErrorCode::FileLockingProtocolFailed
+        | ErrorCode::NoLargeFileSupport => Trouble::Store(OrderFault::Io),
+        _ => Trouble::Statement,
+    }
+}
+
+impl Handler for OrderStore {
+    fn on_start(&mut self, _now: Now, _fx: &mut Effects) {}
+
+    fn on_event(&mut self, _now: Now, event: Event<'_>, fx: &mut Effects) {
+        match event {
+            Event::Mail(Mail::Orders(batch)) => {
+                let done = self.execute(&batch);
+                fx.post(Addr::Worker, Mail::OrdersDone(Box::new(done)));
+            }
+            Event::Drain => fx.stop(),
+            _ => {}
+        }
+    }
+
+    fn on_flush(&mut self, _now: Now, _fx: &mut Effects) {}
+
+    fn next_deadline(&self) -> Option<Mono> {
+        None
+    }
+}
