@@ -1,5 +1,6 @@
 //! Why the ledger cannot be opened or read, in words for an operator: what, where, remedy.
 
+use rusqlite::ffi;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -215,6 +216,13 @@ impl StoreError {
         use rusqlite::ErrorCode as Code;
         let path = path.to_path_buf();
         let why = error.to_string();
+        // A reader needs 32 KiB for the index of the log.
+        if error
+            .sqlite_error()
+            .is_some_and(|e| e.extended_code == ffi::SQLITE_IOERR_SHMSIZE)
+        {
+            return Self::DiskFull { path };
+        }
         match error.sqlite_error_code() {
             Some(Code::DiskFull) => Self::DiskFull { path },
             Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => {
