@@ -53,8 +53,13 @@ impl World {
             self.tell(&mut turn, 2, 0, Event::Tick);
         }
         turn.handler.on_flush(now, &mut turn.fx);
-        self.send_dirty(&mut turn, ends_ns);
-        self.do_ops(&mut turn, ends_ns);
+        let mut ops = mem::take(&mut self.parts[part as usize].ops_spare);
+        turn.fx.take_ops(&mut ops);
+        self.send_dirty(&mut turn, &ops, ends_ns);
+        for op in ops.drain(..) {
+            self.do_op(part, op, ends_ns);
+        }
+        self.parts[part as usize].ops_spare = ops;
         self.deliver_posts(&mut turn, ends_ns);
         Some(self.end_turn(turn, ends_ns))
     }
@@ -229,8 +234,9 @@ impl World {
         }
     }
 
-    /// One write per conn with fresh bytes.
-    fn send_dirty(&mut self, turn: &mut Turn, ends_ns: u64) {
+    /// One write per conn with fresh bytes. A close in the same turn may overtake it (on uring it does): then they stay
+    /// unsent and are lost; only a finish flushes.
+    fn send_dirty(&mut self, turn: &mut Turn, ops: &[Op], ends_ns: u64) {
         while let Some(conn) = turn.fx.next_dirty() {
             let mut bytes = mem::take(&mut self.scratch);
             turn.fx.take_pending(conn, &mut bytes);
@@ -243,7 +249,10 @@ impl World {
                         turn.fx.sent(conn, bytes.len()); // after a FIN nothing can be sent
                     } else {
                         pipe.unsent.push(&bytes);
-                        self.pump(end, ends_ns);
+                        let closes = |op: &Op| matches!(op, Op::Close(closed) if *closed == conn);
+                        if !ops.iter().any(closes) || self.rng.chance(1, 2) {
+                            self.pump(end, ends_ns);
+                        }
                     }
                 }
                 _ => turn.fx.sent(conn, bytes.len()),
@@ -251,15 +260,6 @@ impl World {
             bytes.clear();
             self.scratch = bytes;
         }
-    }
-
-    fn do_ops(&mut self, turn: &mut Turn, ends_ns: u64) {
-        let mut ops = mem::take(&mut self.parts[turn.part as usize].ops_spare);
-        turn.fx.take_ops(&mut ops);
-        for op in ops.drain(..) {
-            self.do_op(turn.part, op, ends_ns);
-        }
-        self.parts[turn.part as usize].ops_spare = ops;
     }
 
     fn do_op(&mut self, part: u32, op: Op, ends_ns: u64) {

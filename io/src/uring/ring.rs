@@ -5,10 +5,9 @@
 
 use super::UringConfig;
 use super::buffers::Buffers;
-use super::conns::empty;
 use super::tag::{self, Kind, NO_CONN};
 use crate::error::DriverError;
-use crate::limits::{COMPLETIONS_PER_TURN_MAX, CQ_PER_SQ, SEND_KEEP_BYTES_MAX};
+use crate::limits::{COMPLETIONS_PER_TURN_MAX, CQ_PER_SQ};
 use crate::sys;
 use crate::sys::socket::RawAddr;
 use io_uring::types::{Fd, TimeoutFlags, Timespec};
@@ -229,8 +228,9 @@ impl Ring {
 
     /// After the completion of a send that failed, or whose rest is not wanted: the buffer comes back, empty.
     pub fn send_over(&mut self, conn: ConnId) -> Vec<u8> {
-        let bytes = std::mem::take(&mut self.memory.lent[conn.slot as usize].send);
-        empty(bytes, SEND_KEEP_BYTES_MAX)
+        let mut bytes = std::mem::take(&mut self.memory.lent[conn.slot as usize].send);
+        bytes.clear();
+        bytes
     }
 
     /// Connects `fd`; ends with ECANCELED at `deadline`.

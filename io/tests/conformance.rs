@@ -1,0 +1,159 @@
+//! Every story on every driver; the table at the end says which story ran where.
+//!
+//! Own `main` instead of the test harness, so that the table is always printed. Takes the harness's usual arguments as
+//! far as they choose stories: `cargo test -p weir-io --test conformance reset` runs those with `reset` in their name.
+
+mod stories;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::process::ExitCode;
+use stories::on_sim::OnSim;
+use stories::on_uring::{OnUring, Size};
+use stories::{STORIES, Story};
+
+/// Worlds per story on sim: latencies, cuts and windows differ.
+const SIM_SEEDS: u64 = 12;
+/// Of these, as many are run again and must have the same hash.
+const SIM_SEEDS_AGAIN: u64 = 3;
+
+/// What became of a story on a driver.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Passed,
+    Failed,
+    NotApplicable,
+}
+
+impl Fate {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Passed => "ok",
+            Self::Failed => "FAILED",
+            Self::NotApplicable => "n/a",
+        }
+    }
+}
+
+fn caught(story: &Story, driver: &str, play: impl FnOnce()) -> Fate {
+    match catch_unwind(AssertUnwindSafe(play)) {
+        Ok(()) => Fate::Passed,
+        Err(_) => {
+            eprintln!("story {} failed on {driver}", story.name);
+            Fate::Failed
+        }
+    }
+}
+
+fn on_sim(story: &Story) -> Fate {
+    if story.kernel_only {
+        return Fate::NotApplicable;
+    }
+    let play = |seed| {
+        let mut h = OnSim::new(seed);
+        story.play(&mut h);
+        h.hash()
+    };
+    for seed in 0..SIM_SEEDS {
+        let fate = caught(story, &format!("sim, seed {seed}"), || {
+            let hash = play(seed);
+            if seed < SIM_SEEDS_AGAIN {
+                assert_eq!(hash, play(seed), "one seed ran two ways");
+            }
+        });
+        if fate != Fate::Passed {
+            return fate;
+        }
+    }
+    Fate::Passed
+}
+
+fn on_uring(story: &Story) -> Fate {
+    caught(story, "uring", || {
+        if story.kernel_only {
+            play_with_few_descriptors(story);
+        } else {
+            for size in [Size::Usual, Size::Tiny] {
+                story.play(&mut OnUring::new(size));
+            }
+        }
+    })
+}
+
+/// The argument before a story's name that plays just that, here, on uring.
+const PLAY_HERE: &str = "--play-here-on-uring";
+
+fn play_with_few_descriptors(story: &Story) {
+    let itself = std::env::current_exe().expect("this process has a file");
+    let status = Command::new("sh")
+        .args(["-c", "ulimit -n 128 && exec \"$0\" \"$@\""])
+        .arg(itself)
+        .args([PLAY_HERE, story.name])
+        .status();
+    let status = status.expect("sh can be started");
+    assert!(status.success(), "its process ended with {status}");
+}
+
+fn play_here(name: &str) {
+    let story = STORIES.iter().find(|story| story.name == name);
+    let story = story.expect("the parent names one of the stories");
+    story.play(&mut OnUring::new(Size::Usual));
+}
+
+/// The arguments that choose stories: all that are no options.
+fn filters() -> Vec<String> {
+    let mut filters = Vec::new();
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--test-threads" | "--format" | "--color" | "--skip" => drop(args.next()),
+            option if option.starts_with('-') => {}
+            _ => filters.push(arg),
+        }
+    }
+    filters
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some(PLAY_HERE) {
+        play_here(&args.next().unwrap_or_default());
+        return ExitCode::SUCCESS;
+    }
+    let filters = filters();
+    let chosen = |story: &&Story| {
+        filters.is_empty() || filters.iter().any(|filter| story.name.contains(filter))
+    };
+    let stories: Vec<&Story> = STORIES.iter().filter(chosen).collect();
+    if std::env::args().any(|arg| arg == "--list") {
+        stories
+            .iter()
+            .for_each(|story| println!("{}: test", story.name));
+        return ExitCode::SUCCESS;
+    }
+    let drivers: [(&str, fn(&Story) -> Fate); 2] = [("uring", on_uring), ("sim", on_sim)];
+    let mut table = format!("{:<64}", "story");
+    for (driver, _) in drivers {
+        table += &format!(" {driver:<8}");
+    }
+    let (mut passed, mut failed) = (0, 0);
+    for story in &stories {
+        table += &format!("\n{:<64}", story.name);
+        for (_, play) in drivers {
+            let fate = play(story);
+            passed += u32::from(fate == Fate::Passed);
+            failed += u32::from(fate == Fate::Failed);
+            table += &format!(" {:<8}", fate.text());
+        }
+    }
+    let left_out = STORIES.len() - stories.len();
+    let result = if failed == 0 { "ok" } else { "FAILED" };
+    println!(
+        "\n{table}\n\n{} stories, each on sim with {SIM_SEEDS} seeds",
+        stories.len()
+    );
+    println!(
+        "\ntest result: {result}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {left_out} filtered out"
+    );
+    ExitCode::from(u8::from(failed > 0))
+}

@@ -1,0 +1,133 @@
+//! How clients come in.
+
+use super::subject::{Told, echo};
+use super::{End, Harness, Sock, nudge};
+use std::collections::HashSet;
+use std::fs::File;
+use weir_core::port::Event;
+
+pub fn accept_pauses_and_resumes(h: &mut dyn Harness) {
+    let mut echo = echo();
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Mail(weir_core::mail::Mail::ViewsAsk(number)) => ctx.fx.accept(number.0 == 1),
+            event => echo(ctx, event),
+        }),
+        16,
+    );
+    let first = h.dial();
+    h.until("accepted", &mut || seen.accepted() == 1);
+    h.mail(0);
+    nudge(h, &seen);
+    nudge(h, &seen); // the pause takes effect at the end of a turn
+    let waiting: Vec<Sock> = (0..3).map(|_| h.dial()).collect();
+    h.send(first, b"still served");
+    assert_eq!(h.read(first, 12), b"still served");
+    nudge(h, &seen);
+    assert_eq!(seen.accepted(), 1);
+    h.mail(1);
+    for sock in waiting {
+        h.send(sock, b"served now");
+        assert_eq!(h.read(sock, 10), b"served now");
+    }
+    assert_eq!(seen.accepted(), 4);
+}
+
+pub fn at_the_cap_clients_wait_for_a_slot(h: &mut dyn Harness) {
+    let seen = h.serve(echo(), 2);
+    let mut socks: Vec<Sock> = (0..7).map(|_| h.dial()).collect();
+    for sock in &socks {
+        h.send(*sock, b"hello");
+    }
+    for served in 1..=7_usize {
+        h.until("a slot is used", &mut || {
+            seen.accepted() >= (served + 1).min(7)
+        });
+        nudge(h, &seen);
+        assert!(
+            seen.accepted() - seen.closed() <= 2,
+            "more conns than slots"
+        );
+        // The kernel's backlog is first come, first served.
+        let sock = socks.remove(0);
+        assert_eq!(h.read(sock, 5), b"hello");
+        h.half_close(sock);
+        assert_eq!(h.read_to_end(sock), (vec![], End::Fin));
+        h.close(sock);
+        h.until("closed", &mut || seen.closed() >= served);
+    }
+    assert_eq!(seen.accepted(), 7);
+}
+
+pub fn many_conns_at_once(h: &mut dyn Harness) {
+    const CONNS: usize = 200;
+    let seen = h.serve(echo(), 256);
+    let socks: Vec<Sock> = (0..CONNS).map(|_| h.dial()).collect();
+    for round in 0..3 {
+        for sock in &socks {
+            h.send(*sock, format!("{round} {:03}", sock.0).as_bytes());
+        }
+        for sock in socks.iter().rev() {
+            assert_eq!(
+                h.read(*sock, 5),
+                format!("{round} {:03}", sock.0).as_bytes()
+            );
+        }
+    }
+    assert_eq!(seen.accepted(), CONNS);
+    let peers: HashSet<_> = seen
+        .all()
+        .into_iter()
+        .filter_map(|told| match told {
+            Told::Accepted(_, peer) => Some(peer),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(peers.len(), CONNS, "each client has an address of its own");
+    for sock in &socks {
+        h.half_close(*sock);
+    }
+    h.until("all closed", &mut || seen.closed() == CONNS);
+}
+
+/// In a process that may open few descriptors (EMFILE).
+pub fn without_descriptors_accepting_pauses_and_comes_back(h: &mut dyn Harness) {
+    let mut echo = echo();
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Mail(_) => ctx.fx.accept(true),
+            Event::Accepted { .. } => ctx.fx.accept(false),
+            event => echo(ctx, event),
+        }),
+        64,
+    );
+    let first = h.dial();
+    h.send(first, b"before");
+    assert_eq!(h.read(first, 6), b"before");
+    nudge(h, &seen);
+    let waiting = h.dial();
+    h.send(waiting, b"patience");
+    let mut hoard = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        hoard.push(file);
+        assert!(
+            hoard.len() < 4096,
+            "this process was to have few descriptors"
+        );
+    }
+    h.mail(1);
+    let failed = h.failed_accepts();
+    for round in 1..=2 {
+        let mut tries = 0;
+        while h.failed_accepts() < failed + round {
+            h.send(first, b"during");
+            assert_eq!(h.read(first, 6), b"during", "who is in is served");
+            tries += 1;
+            assert!(tries < 1_000_000, "accepting is not tried again");
+        }
+    }
+    assert_eq!(seen.accepted(), 1);
+    drop(hoard);
+    assert_eq!(h.read(waiting, 8), b"patience");
+    assert_eq!(seen.accepted(), 2);
+}

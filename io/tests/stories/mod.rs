@@ -1,0 +1,155 @@
+//! The conformance stories: what the seam promises a handler, told once and held against every driver.
+//!
+//! A story starts a handler through [`Harness`], plays its clients, and checks what both sides saw. Waiting is always
+//! for a condition; the bound on it only ends a story that fails. After each story `subject::check` looks for what no
+//! story may break (`Closed` once and last, ids never used twice, ticks never early, a flush after every event).
+
+pub mod accepting;
+pub mod closing;
+pub mod connecting;
+pub mod on_sim;
+pub mod on_uring;
+pub mod receiving;
+pub mod sending;
+pub mod subject;
+pub mod turning;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use subject::{Act, Seen};
+
+/// A client's socket, by the harness's number for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sock(pub usize);
+
+/// How a stream ended for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Fin,
+    Reset,
+}
+
+/// Addresses for a handler that connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The harness listens there: see [`Harness::accept`].
+    Listens,
+    /// Nobody listens there.
+    Refuses,
+    /// Nobody ever answers there.
+    Silent,
+}
+
+/// A driver with a handler under test, and clients to play.
+pub trait Harness {
+    /// Starts the handler with a listener and so many slots. Once per story, first.
+    fn serve(&mut self, act: Act, conns_max: u32) -> Arc<Seen>;
+    /// What the handler has been told; as `serve` gave it.
+    fn seen(&self) -> Arc<Seen>;
+    /// Accepts that the kernel refused so far.
+    fn failed_accepts(&self) -> u64;
+    /// Posts a small mail to the handler, from another part.
+    fn mail(&mut self, number: u16);
+    /// Posts `each` numbered mails from each of `senders` parts at once: sender `s` posts `s * each..(s + 1) * each`.
+    fn mail_from_many(&mut self, senders: u16, each: u16);
+    /// Asks the handler to drain, as SIGTERM does.
+    fn drain(&mut self);
+    /// Waits for `done`; panics, naming `what`, when it does not come.
+    fn until(&mut self, what: &str, done: &mut dyn FnMut() -> bool);
+    /// Tells the handler to close everything and stop, whatever its act does.
+    fn stop(&mut self);
+    /// Waits for the handler's driver to end, because its handler stopped.
+    fn join(&mut self);
+
+    /// Connects to the handler; the kernel's handshake is done, an accept may be pending.
+    fn dial(&mut self) -> Sock;
+    /// An address for the handler to connect to.
+    fn target(&mut self, target: Target) -> SocketAddr;
+    /// The next connection that the handler made to [`Target::Listens`].
+    fn accept(&mut self) -> Sock;
+    /// Sends all of it; waits until the kernel took it.
+    fn send(&mut self, sock: Sock, bytes: &[u8]);
+    /// Sends what goes without waiting; says how much.
+    fn try_send(&mut self, sock: Sock, bytes: &[u8]) -> usize;
+    /// Reads exactly so many bytes.
+    fn read(&mut self, sock: Sock, bytes: usize) -> Vec<u8>;
+    /// Reads to the end, and says how it ended.
+    fn read_to_end(&mut self, sock: Sock) -> (Vec<u8>, End);
+    /// Ends the sending side.
+    fn half_close(&mut self, sock: Sock);
+    /// Resets the connection.
+    fn reset(&mut self, sock: Sock);
+    /// Closes the connection as a program does that exits in good order.
+    fn close(&mut self, sock: Sock);
+}
+
+/// One story.
+pub struct Story {
+    pub name: &'static str,
+    pub tell: fn(&mut dyn Harness),
+    /// It is about the kernel's own limits: sim has nothing to show, and it plays in a process of its own, where few
+    /// descriptors may be open.
+    pub kernel_only: bool,
+}
+
+impl Story {
+    /// Plays it to its end and looks for what no story may break.
+    pub fn play(&self, h: &mut dyn Harness) {
+        (self.tell)(h);
+        h.stop();
+        h.join();
+        subject::check(&h.seen().all());
+    }
+}
+
+macro_rules! stories {
+    ($($module:ident: $($name:ident),+;)+) => {
+        /// All of them.
+        pub const STORIES: &[Story] = &[
+            $($(Story {
+                name: stringify!($name),
+                tell: $module::$name,
+                kernel_only: false,
+            },)+)+
+            Story {
+                name: "without_descriptors_accepting_pauses_and_comes_back",
+                tell: accepting::without_descriptors_accepting_pauses_and_comes_back,
+                kernel_only: true,
+            },
+        ];
+    };
+}
+
+stories! {
+    closing: half_close_still_gets_its_reply, reset_before_any_byte, reset_in_mid_head, reset_in_mid_reply,
+        finish_flushes_before_the_fin, finish_then_the_peers_end_closes, close_drops_what_is_unsent,
+        a_refusal_survives_a_peer_that_keeps_sending, closed_once_and_last_when_both_sides_close,
+        conn_ids_are_never_used_twice, outbox_after_closed_goes_nowhere;
+    sending: a_big_reply_to_a_slow_reader_arrives_whole, one_write_per_turn, a_finished_conn_sends_nothing_more;
+    receiving: bytes_keep_their_order_at_random_sizes, what_is_left_is_shown_again_contiguous,
+        receive_off_shows_nothing_and_on_shows_what_was_kept, backpressure_bounds_what_the_driver_keeps,
+        bytes_sent_before_the_accept_are_shown_after_it;
+    accepting: accept_pauses_and_resumes, at_the_cap_clients_wait_for_a_slot, many_conns_at_once;
+    connecting: a_connect_succeeds_and_talks, a_connect_is_refused, a_connect_times_out,
+        a_connect_without_a_slot_names_the_local_limit;
+    turning: ten_thousand_deadlines_fire_in_order_and_never_early, mail_of_many_parts_keeps_each_ones_order,
+        drain_while_busy_finishes_every_reply, stop_waits_for_the_last_conn;
+}
+
+/// Bytes of a seeded text that no shift of itself resembles.
+pub fn text(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut rng = weir_core::rng::Rng::new(seed);
+    let mut text = Vec::with_capacity(bytes + 8);
+    while text.len() < bytes {
+        text.extend_from_slice(&rng.next_u64().to_le_bytes());
+    }
+    text.truncate(bytes);
+    text
+}
+
+/// Lets the driver make a turn that begins after this call, so that what has reached it was shown.
+pub fn nudge(h: &mut dyn Harness, seen: &Seen) {
+    let before = seen.nudges();
+    h.mail(subject::NUDGE);
+    h.until("the nudge is seen", &mut || seen.nudges() > before);
+}

@@ -1,0 +1,134 @@
+//! Turns: deadlines, mail, the end.
+
+use super::subject::Told;
+use super::{End, Harness, Sock, nudge};
+use weir_core::port::{CloseCause, ConnId, Event};
+use weir_core::rng::Rng;
+
+pub fn ten_thousand_deadlines_fire_in_order_and_never_early(h: &mut dyn Harness) {
+    const DEADLINES: usize = 10_000;
+    let seen = h.serve(
+        Box::new(|ctx, event| {
+            if let Event::Mail(_) = event {
+                let mut rng = Rng::new(6);
+                while ctx.due.len() < DEADLINES {
+                    ctx.due.insert(ctx.now.mono.0 + rng.below(50_000_000)); // within 50 ms
+                }
+            }
+        }),
+        1,
+    );
+    h.mail(0);
+    let ticks = |told: &Told| matches!(told, Told::Tick { .. });
+    h.until("all fire", &mut || seen.count(ticks) == DEADLINES);
+    let all = seen.all();
+    let fired: Vec<_> = all
+        .iter()
+        .filter_map(|told| match told {
+            Told::Tick { due, at } => Some((*due, *at)),
+            _ => None,
+        })
+        .collect();
+    assert!(fired.iter().map(|(due, _)| due).is_sorted());
+    assert!(fired.iter().map(|(_, at)| at).is_sorted());
+    nudge(h, &seen);
+    assert_eq!(seen.count(ticks), DEADLINES, "a tick without a deadline");
+}
+
+pub fn mail_of_many_parts_keeps_each_ones_order(h: &mut dyn Harness) {
+    const SENDERS: u16 = 4;
+    const EACH: u16 = 10_000; // together more than one box holds
+    let seen = h.serve(Box::new(|_, _| {}), 1);
+    h.mail_from_many(SENDERS, EACH);
+    let mails = usize::from(SENDERS) * usize::from(EACH);
+    h.until("all mail is there", &mut || {
+        seen.count(|told| matches!(told, Told::Mail(_))) == mails
+    });
+    let all = seen.all();
+    for sender in 0..SENDERS {
+        let of_sender = all.iter().filter_map(|told| match told {
+            Told::Mail(number) if number / EACH == sender => Some(number),
+            _ => None,
+        });
+        assert!(of_sender.is_sorted(), "sender {sender}");
+    }
+}
+
+pub fn drain_while_busy_finishes_every_reply(h: &mut dyn Harness) {
+    const CLIENTS: usize = 8;
+    let mut asked: Vec<ConnId> = Vec::new();
+    let mut draining = false;
+    let seen = h.serve(
+        Box::new(move |ctx, event| {
+            match event {
+                Event::Received { conn, mut input } => {
+                    let all = input.bytes().len();
+                    if all > 0 && !asked.contains(&conn) {
+                        asked.push(conn);
+                    }
+                    input.consume(all);
+                }
+                Event::Drain => {
+                    draining = true;
+                    ctx.fx.accept(false);
+                    ctx.fx.stop();
+                }
+                _ => {}
+            }
+            if draining {
+                for conn in asked.drain(..) {
+                    ctx.fx.outbox(conn).resize(100_000, b'r');
+                    ctx.fx.finish(conn);
+                }
+            }
+        }),
+        16,
+    );
+    let socks: Vec<Sock> = (0..CLIENTS).map(|_| h.dial()).collect();
+    for sock in &socks {
+        h.send(*sock, b"?");
+    }
+    h.until("all asked", &mut || {
+        seen.count(|told| matches!(told, Told::Received { .. })) == CLIENTS
+    });
+    h.drain();
+    for sock in socks {
+        let (reply, end) = h.read_to_end(sock);
+        assert_eq!((reply.len(), end), (100_000, End::Fin));
+        h.close(sock);
+    }
+    h.join(); // nobody asks it: the handler said stop, and the last conn is closed
+    assert_eq!(seen.causes(), [CloseCause::Local; CLIENTS]);
+    assert_eq!(seen.count(|told| *told == Told::Drain), 1);
+}
+
+pub fn stop_waits_for_the_last_conn(h: &mut dyn Harness) {
+    let mut stopping = false;
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Mail(_) => {
+                stopping = true;
+                ctx.fx.stop();
+            }
+            Event::Received { conn, mut input } => {
+                ctx.fx.outbox(conn).extend_from_slice(input.bytes());
+                input.consume(input.bytes().len());
+                if stopping {
+                    ctx.fx.finish(conn);
+                }
+            }
+            _ => {}
+        }),
+        4,
+    );
+    let sock = h.dial();
+    h.send(sock, b"one");
+    assert_eq!(h.read(sock, 3), b"one");
+    h.mail(0);
+    nudge(h, &seen);
+    h.send(sock, b"two");
+    assert_eq!(h.read_to_end(sock), (b"two".to_vec(), End::Fin));
+    h.close(sock);
+    h.join();
+    assert_eq!(seen.causes(), [CloseCause::Local]);
+}
