@@ -35,6 +35,9 @@ impl Fate {
     }
 }
 
+/// Plays a story on one driver.
+type Play = fn(&Story) -> Fate;
+
 fn caught(story: &Story, driver: &str, play: impl FnOnce()) -> Fate {
     match catch_unwind(AssertUnwindSafe(play)) {
         Ok(()) => Fate::Passed,
@@ -131,7 +134,7 @@ fn main() -> ExitCode {
             .for_each(|story| println!("{}: test", story.name));
         return ExitCode::SUCCESS;
     }
-    let drivers: [(&str, fn(&Story) -> Fate); 2] = [("uring", on_uring), ("sim", on_sim)];
+    let drivers: [(&str, Play); 2] = [("uring", on_uring), ("sim", on_sim)];
     let mut table = format!("{:<64}", "story");
     for (driver, _) in drivers {
         table += &format!(" {driver:<8}");
@@ -149,7 +152,7 @@ fn main() -> ExitCode {
     let left_out = STORIES.len() - stories.len();
     let result = if failed == 0 { "ok" } else { "FAILED" };
     println!(
-        "\n{table}\n\n{} stories, each on sim with {SIM_SEEDS} seeds",
+        "\n{table}\n\n{} stories; uring: two ring sizes each; sim: {SIM_SEEDS} seeds each",
         stories.len()
     );
     println!(

@@ -34,7 +34,6 @@ impl Handler for Echo {
                 input.consume(input.bytes().len());
                 if input.ended() {
                     fx.finish(conn);
-                    fx.close(conn);
                 }
             }
             Event::Mail(Mail::ViewsAsk(ShardId(number))) => self.mails.push(number),
