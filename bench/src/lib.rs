@@ -1,1 +1,11 @@
-//! The load generator.
+//! The load generator: many persistent HTTP/1.1 clients in one `Handler`, driven by a workload.
+//!
+//! `client` is the engine that `weir bench`, `weir demo` and the simulator's buyers share; what is sent, and when, is a
+//! [`client::Workload`]. Schedules are fixed before the start and latency counts from the scheduled instant, so a
+//! server that stalls cannot hide it (coordinated omission). Nothing is skipped: what goes late or not at all is said.
+
+pub mod client;
+pub mod due;
+pub mod latency;
+pub mod limits;
+pub mod request;

@@ -569,3 +569,24 @@ fn a_reset_while_everything_is_under_way_still_ends_in_one_closed() {
     }
     server.end();
 }
+
+#[test]
+fn a_ring_of_eight_entries_serves_three_hundred_connections() {
+    let server = Server::start(Ways::default(), |config| {
+        config.ring_entries = 8;
+        config.recv_buffers = 8;
+    });
+    let mut clients: Vec<TcpStream> = (0..300).map(|_| server.client()).collect();
+    for round in 0..5 {
+        for (at, client) in clients.iter_mut().enumerate() {
+            client.write_all(&pattern(at + round + 1)).unwrap();
+        }
+        for (at, client) in clients.iter_mut().enumerate() {
+            let mut got = vec![0; at + round + 1];
+            client.read_exact(&mut got).unwrap();
+            assert_eq!(got, pattern(at + round + 1));
+        }
+    }
+    assert_eq!(server.stats.accepts.get(), 300);
+    server.end();
+}

@@ -6,6 +6,7 @@
 use super::Driver;
 use super::conns::State;
 use super::ring::Completion;
+use super::turn::Phase;
 use crate::error::DriverError;
 use crate::limits::{ACCEPT_RETRY_MS, PARKED_MAX};
 use crate::net::ListenSocket;
@@ -135,8 +136,9 @@ impl Driver {
         }
     }
 
-    /// The handler's switch.
+    /// The handler's switch; after its stop it stays off.
     pub(super) fn switch_accept(&mut self, on: bool) -> Result<(), DriverError> {
+        let on = on && self.phase == Phase::Running;
         if let Some(listener) = &mut self.listener {
             listener.wanted = on;
         }

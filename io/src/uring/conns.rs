@@ -1,5 +1,6 @@
 //! The table of connections: fixed slots, a free list, and what each conn is doing.
 
+use crate::limits::BACKLOG_KEEP_BYTES_MAX;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use weir_core::port::{CloseCause, ConnId, ConnectToken};
@@ -109,6 +110,15 @@ impl Conn {
     }
 }
 
+/// Empties `buffer` for its next use; a large one is given back, so that no slot stays dear after one large answer.
+pub fn empty(mut buffer: Vec<u8>, keep_bytes_max: usize) -> Vec<u8> {
+    if buffer.capacity() > keep_bytes_max {
+        return Vec::new();
+    }
+    buffer.clear();
+    buffer
+}
+
 /// All slots.
 #[derive(Debug)]
 pub struct Conns {
@@ -173,7 +183,7 @@ impl Conns {
         );
         conn.socket = None;
         conn.state = State::Free;
-        conn.backlog.clear();
+        conn.backlog = empty(std::mem::take(&mut conn.backlog), BACKLOG_KEEP_BYTES_MAX);
         self.free.push(id.slot);
     }
 

@@ -97,6 +97,7 @@ impl UringConfig {
 pub fn memory_needed(config: &UringConfig) -> usize {
     ring::Ring::memory_needed(config)
         + conns::Conns::memory_needed(config.conns_max)
+        + turn::Lists::memory_needed(config.conns_max as usize)
         + config.conns_max as usize * CONN_WARM_BYTES
         + PostOffice::box_bytes()
 }

@@ -8,18 +8,19 @@
 //! 64 KiB as a rule, the pool of buffers at most. While no receive is armed, a reset of the peer is not noticed.
 
 use super::Driver;
-use super::conns::{Conn, Recv};
+use super::conns::{Conn, Recv, empty};
 use super::ring::Completion;
 use crate::error::DriverError;
 use crate::limits::{BACKLOG_KEEP_BYTES_MAX, RECV_BACKLOG_BYTES_MAX};
 use std::cell::Cell;
 use weir_core::port::{CloseCause, ConnId, Event, Input};
 
-/// Removes the first `consumed` bytes; a large buffer that empties is given back.
+/// Removes the first `consumed` bytes.
 fn drop_front(backlog: &mut Vec<u8>, consumed: usize) {
-    backlog.drain(..consumed);
-    if backlog.is_empty() && backlog.capacity() > BACKLOG_KEEP_BYTES_MAX {
-        *backlog = Vec::new();
+    if consumed == backlog.len() {
+        *backlog = empty(std::mem::take(backlog), BACKLOG_KEEP_BYTES_MAX);
+    } else {
+        backlog.drain(..consumed);
     }
 }
 

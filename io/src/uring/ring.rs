@@ -5,9 +5,10 @@
 
 use super::UringConfig;
 use super::buffers::Buffers;
+use super::conns::empty;
 use super::tag::{self, Kind, NO_CONN};
 use crate::error::DriverError;
-use crate::limits::{COMPLETIONS_PER_TURN_MAX, CQ_PER_SQ};
+use crate::limits::{COMPLETIONS_PER_TURN_MAX, CQ_PER_SQ, SEND_KEEP_BYTES_MAX};
 use crate::sys;
 use crate::sys::socket::RawAddr;
 use io_uring::types::{Fd, TimeoutFlags, Timespec};
@@ -228,9 +229,8 @@ impl Ring {
 
     /// After the completion of a send that failed, or whose rest is not wanted: the buffer comes back, empty.
     pub fn send_over(&mut self, conn: ConnId) -> Vec<u8> {
-        let mut bytes = std::mem::take(&mut self.memory.lent[conn.slot as usize].send);
-        bytes.clear();
-        bytes
+        let bytes = std::mem::take(&mut self.memory.lent[conn.slot as usize].send);
+        empty(bytes, SEND_KEEP_BYTES_MAX)
     }
 
     /// Connects `fd`; ends with ECANCELED at `deadline`.

@@ -4,7 +4,6 @@ use super::Driver;
 use super::conns::Fin;
 use super::ring::{Completion, SendProgress};
 use crate::error::DriverError;
-use crate::limits::SEND_KEEP_BYTES_MAX;
 use weir_core::port::{CloseCause, ConnId, Event};
 
 impl Driver {
@@ -71,9 +70,7 @@ impl Driver {
             }
             SendProgress::Done(buffer) => {
                 conn.sending = false;
-                if buffer.capacity() <= SEND_KEEP_BYTES_MAX {
-                    conn.spare = buffer;
-                }
+                conn.spare = buffer;
                 let behind = std::mem::take(&mut conn.behind);
                 self.operation_ended(id);
                 // `behind` may be stale: one write may have taken what two asked for.

@@ -33,6 +33,12 @@ pub struct Lists {
 }
 
 impl Lists {
+    /// Bytes of the lists that grow with the table.
+    pub fn memory_needed(conns_max: usize) -> usize {
+        4 * conns_max * size_of::<ConnId>()
+    }
+
+    /// Empty, with room for every conn once.
     pub fn new(conns_max: usize) -> Self {
         Self {
             completions: Vec::with_capacity(COMPLETIONS_PER_TURN_MAX),
@@ -175,11 +181,11 @@ impl Driver {
                 Op::Receive(conn, on) => self.switch_receive(conn, on),
                 Op::Accept(on) => self.switch_accept(on)?,
                 Op::Stop => {
-                    self.switch_accept(false)?;
-                    self.drop_parked();
                     if self.phase == Phase::Running {
                         self.phase = Phase::Stopping(self.now.mono.plus_ms(POSTS_AT_STOP_MS_MAX));
                     }
+                    self.switch_accept(false)?;
+                    self.drop_parked();
                 }
             }
         }

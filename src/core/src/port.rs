@@ -183,6 +183,9 @@ pub enum Op {
     Stop,
 }
 
+/// A slot's outbox buffer above this is given back when its conn goes: one large answer must not make a slot dear for ever.
+const OUTBOX_KEEP_BYTES_MAX: usize = 64 * 1024;
+
 /// What is waiting to be sent on one conn.
 #[derive(Debug, Default)]
 struct Outbox {
@@ -296,13 +299,16 @@ impl Effects {
         outbox.pending.clear();
     }
 
-    /// Forgets a connection: what it had pending goes nowhere. The slot keeps its buffer.
+    /// Forgets a connection: what it had pending goes nowhere. The slot keeps its buffer, unless it is large.
     pub fn forget_conn(&mut self, conn: ConnId) {
         let outbox = &mut self.outboxes[conn.slot as usize];
         if outbox.generation == conn.generation {
             outbox.generation = outbox.generation.wrapping_add(1);
             outbox.dirty = false;
             outbox.in_flight_bytes = 0;
+            if outbox.pending.capacity() > OUTBOX_KEEP_BYTES_MAX {
+                outbox.pending = Vec::new();
+            }
             outbox.pending.clear();
         }
     }

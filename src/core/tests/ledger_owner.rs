@@ -97,6 +97,8 @@ struct Sent {
     answers: HashMap<u64, Outcome>,
     views: Vec<SkuView>,
     orders: Vec<OrderMessage>,
+    /// Totals told to the worker, each with how many orders went before it.
+    totals: Vec<(u64, usize)>,
     log: Vec<&'static str>,
     grants: Vec<u32>,
     stats: Option<Box<weir_core::stats::Stats>>,
@@ -192,6 +194,10 @@ impl Bench {
                     assert_eq!(to, Addr::Worker);
                     sent.log.push("orders");
                     sent.orders.extend(orders);
+                }
+                Mail::StockTotal(total) => {
+                    assert_eq!(to, Addr::Worker);
+                    sent.totals.push((total.total, sent.orders.len()));
                 }
                 Mail::LeaseGrant(grant) => sent.grants.push(grant.tokens),
                 Mail::Stats(stats) => sent.stats = Some(stats),
@@ -309,6 +315,31 @@ fn a_fresh_store_puts_the_first_stock_on_sale_and_shows_it_after_the_commit() {
     let view = &bench.sent.views[0];
     assert!(view.open && !view.sold_out && !view.poisoned && view.boot == 1);
     assert_eq!(bench.owner.ledger().sku(SKU).unwrap().books.free, 5);
+}
+
+#[test]
+fn the_worker_learns_a_restock_after_its_commit_and_before_the_orders_that_use_it() {
+    let mut bench = Bench::new(1);
+    bench.buy([1]);
+    bench.sync();
+    assert_eq!(bench.sent.totals, [(1, 0)]);
+    let restock = bench.ask(LedgerOp::Restock(Restock {
+        target: OpsRef {
+            sku: SKU,
+            request_id: text("restock-1"),
+        },
+        units: 2,
+    }));
+    bench.turn(vec![restock]);
+    assert_eq!(bench.sent.totals.len(), 1, "not committed, not told");
+    bench.sync();
+    assert_eq!(bench.sent.totals[1..], [(3, 1)]);
+    bench.turn(vec![Mail::OutboxAsk]);
+    assert_eq!(
+        bench.sent.totals[2..],
+        [(3, 1)],
+        "a new worker is told again"
+    );
 }
 
 #[test]

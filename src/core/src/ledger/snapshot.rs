@@ -66,6 +66,13 @@ impl Ledger {
         for _ in 0..reader.u32()? {
             let sku = ledger.read_sku(&mut reader)?;
             let impossible = |what| reader.wrong(Wrong::Impossible(what));
+            if ledger
+                .by_key
+                .last()
+                .is_some_and(|&(last, _)| last >= sku.key)
+            {
+                return Err(impossible("SKUs are sorted"));
+            }
             ledger.insert_sku(sku).map_err(impossible)?;
         }
         for number in 1..=reader.u64()? {

@@ -112,7 +112,7 @@ impl Owner {
             boot: 0,
             batches: Batches::new(),
             views: Views::new(config.seed),
-            outbox: Outbox::new(ledger.next_reservation()),
+            outbox: Outbox::new(&ledger),
             ledger,
             leases: Vec::new(),
             due: Due::default(),
@@ -229,6 +229,7 @@ impl Owner {
         self.counts.journal_bytes += self.batches.journal.bytes().len() as u64;
         self.views
             .capture(&self.ledger, &mut self.batches.filling.views);
+        self.outbox.seal(&self.ledger);
         let snapshot = self.snapshot_if_due();
         let batch = self.batches.seal(self.ledger.next_reservation(), snapshot);
         fx.post(Addr::Store, Mail::Append(Box::new(batch)));
@@ -360,6 +361,7 @@ impl Owner {
             Mail::OutboxAsk => {
                 self.outbox.resend_all();
                 if self.is_serving() {
+                    self.outbox.tell_totals(fx);
                     self.outbox.step(&self.ledger, fx);
                 }
             }

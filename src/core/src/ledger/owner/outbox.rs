@@ -1,10 +1,12 @@
 //! The outbox: committed reservations without an order. Sent at their commit, and again while they stay unconfirmed
 //! (field bug R40: a scanner of its own, not an accident of other traffic). At least once; the worker dedupes.
+//! Before the orders of restocked units go their SKU's totals, so that SQL's conditional stock update lets them in.
 
 use crate::ask::ReservationState;
 use crate::ledger::Ledger;
 use crate::limits::{ORDER_BATCH_MAX, OUTBOX_CHUNKS_PER_TICK, OUTBOX_WALK_MAX};
 use crate::mail::{Addr, Mail};
+use crate::order::contract::StockTotal;
 use crate::port::Effects;
 use alloc::vec::Vec;
 use weir_proto::ids::ReservationId;
@@ -20,12 +22,20 @@ pub(super) struct Outbox {
     seen: u64,
     /// A walk under way: next number, and the one to stop before.
     walk: Option<(u64, u64)>,
+    /// Every SKU's total as of the batch that commits next.
+    sealed_totals: Vec<StockTotal>,
+    /// Every SKU's total as committed; the worker was told these.
+    totals: Vec<StockTotal>,
     pub resent: u64,
 }
 
 impl Outbox {
-    pub fn new(next: ReservationId) -> Self {
+    /// `ledger`: as committed.
+    pub fn new(ledger: &Ledger) -> Self {
+        let next = ledger.next_reservation();
         Self {
+            sealed_totals: Vec::new(),
+            totals: totals_of(ledger).collect(),
             from: 1,
             committed: next.0,
             seen: next.0,
@@ -34,8 +44,18 @@ impl Outbox {
         }
     }
 
+    /// A batch is sealed: its totals are told once it has committed.
+    pub fn seal(&mut self, ledger: &Ledger) {
+        self.sealed_totals.clear();
+        self.sealed_totals.extend(totals_of(ledger));
+    }
+
     /// Sends the grants of a committed batch: the numbers below `next` that were not committed before.
     pub fn commit(&mut self, ledger: &Ledger, next: ReservationId, fx: &mut Effects) {
+        if self.sealed_totals != self.totals {
+            core::mem::swap(&mut self.sealed_totals, &mut self.totals);
+            self.tell_totals(fx);
+        }
         while self.committed < next.0 {
             let end = next.0.min(self.committed + ORDER_BATCH_MAX as u64);
             send(ledger, self.committed..end, fx);
@@ -55,6 +75,13 @@ impl Outbox {
     pub fn resend_all(&mut self) {
         self.walk = Some((self.from, self.committed));
         self.seen = self.committed;
+    }
+
+    /// Tells the worker how many units SQL may let in.
+    pub fn tell_totals(&self, fx: &mut Effects) {
+        for total in &self.totals {
+            fx.post(Addr::Worker, Mail::StockTotal(*total));
+        }
     }
 
     /// Goes on with the walk, a bounded way.
@@ -84,6 +111,13 @@ impl Outbox {
         }
         self.walk = (at < end).then_some((at, end));
     }
+}
+
+fn totals_of(ledger: &Ledger) -> impl Iterator<Item = StockTotal> + '_ {
+    ledger.skus().map(|state| StockTotal {
+        sku: state.sku,
+        total: state.books.total,
+    })
 }
 
 /// Posts what of `ids` is RESERVED; returns how many.

@@ -39,7 +39,7 @@ impl Owner {
         match started {
             Err(fault) => self.poison(fault, fx),
             Ok((Recovered { ledger, last_seq }, leases)) => {
-                self.outbox = Outbox::new(ledger.next_reservation());
+                self.outbox = Outbox::new(&ledger);
                 self.ledger = ledger;
                 self.leases = leases;
                 self.batches.last_seq = last_seq;
