@@ -171,7 +171,7 @@ impl Model {
             return LedgerAnswer::AlreadyHolds(live.held);
         }
         // Once per activity: the newest request decides, and only a FAILED one leaves the user free.
-        if let Some(last) = of_user().last()
+        if let Some(last) = of_user().next_back()
             && sku.once
             && last.held.state != ReservationState::Failed
         {
