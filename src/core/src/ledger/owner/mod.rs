@@ -202,7 +202,7 @@ impl Owner {
             return Some(Failure::Late);
         }
         let key = ask.op.sku();
-        if self.config.sale.sku(key).is_none() && self.ledger.sku(key).is_none() {
+        if self.ledger.sku(key).is_none() && self.config.sale.sku(key).is_none() {
             return Some(Failure::UnknownSku);
         }
         if !self.batches.has_room(1) {

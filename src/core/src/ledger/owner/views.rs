@@ -13,9 +13,9 @@ use weir_proto::ids::SkuKey;
 pub(super) struct Views {
     seed: u64,
     boot: u64,
-    /// The newest view of each SKU, committed or about to be.
+    /// The newest view of each SKU, committed or about to be; sorted by SKU.
     captured: Vec<SkuView>,
-    /// The newest committed view of each SKU.
+    /// The newest committed view of each SKU; sorted by SKU.
     shown: Vec<SkuView>,
     nobody: Arc<WinnersFilter>,
 }
@@ -38,8 +38,10 @@ impl Views {
     /// Appends to `out` a view of each SKU that changed since the last capture, as it stands in memory now.
     pub fn capture(&mut self, ledger: &Ledger, out: &mut Vec<SkuView>) {
         for sku in ledger.skus() {
-            let place = self.captured.iter().position(|view| view.sku == sku.sku);
-            let before = place.map(|place| &self.captured[place]);
+            let place = self
+                .captured
+                .binary_search_by_key(&sku.sku, |view| view.sku);
+            let before = place.ok().map(|place| &self.captured[place]);
             if before.is_some_and(|view| is_same(view, &sku)) {
                 continue;
             }
@@ -78,8 +80,12 @@ impl Views {
     /// Marks every view poisoned, also of SKUs of the sale that have none yet: shards must know that nothing is sold.
     pub fn poison(&mut self, sale_skus: impl Iterator<Item = SkuKey>) {
         for sku in sale_skus {
-            if !self.shown.iter().any(|view| view.sku == sku) {
-                self.shown.push(SkuView {
+            if self
+                .shown
+                .binary_search_by_key(&sku, |view| view.sku)
+                .is_err()
+            {
+                let closed = SkuView {
                     sku,
                     boot: self.boot,
                     version: 0,
@@ -89,7 +95,8 @@ impl Views {
                     mode: Mode::Closed,
                     poisoned: true,
                     winners: Arc::clone(&self.nobody),
-                });
+                };
+                put(&mut self.shown, closed);
             }
         }
         for view in &mut self.shown {
@@ -119,8 +126,8 @@ fn is_same(view: &SkuView, sku: &SkuState) -> bool {
 }
 
 fn put(views: &mut Vec<SkuView>, view: SkuView) {
-    match views.iter_mut().find(|other| other.sku == view.sku) {
-        Some(place) => *place = view,
-        None => views.push(view),
+    match views.binary_search_by_key(&view.sku, |other| other.sku) {
+        Ok(place) => views[place] = view,
+        Err(place) => views.insert(place, view),
     }
 }
