@@ -2,6 +2,10 @@
 //!
 //! The decisions are weir-core's (`order::worker`, `order::state`); here is what carries them out in `orders.sqlite`.
 
+pub mod export;
+pub mod facts;
+pub mod reconcile;
+pub mod report;
 pub mod schema;
 mod step;
 pub mod store;

@@ -344,17 +344,32 @@ impl Step<'_> {
             )?
             .query_map(params![int(after.0), limit], standing)?
             .collect::<Sql<_>>()?;
-        let last_at = self.connection.query_row(
-            "SELECT value FROM meta WHERE key = 'last_at_ms'",
-            [],
-            |row| Ok(WallMs(nat(row, 0)?)),
-        )?;
         Ok(OrderResult::Unacked {
             more: orders.len() == limit as usize,
             orders,
-            last_at,
+            last_at: last_at(self.connection)?,
         })
     }
+}
+
+/// Inserts the order that reconcile found missing; true when a row was made (CREATED, or FAILED for a second order of
+/// its user). It may be paid for a quarter of an hour of the store's time.
+pub(super) fn insert_for_repair(connection: &Connection, message: &OrderMessage) -> Sql<bool> {
+    let at = last_at(connection)?.max(message.reserved_at);
+    let order = NewOrder {
+        message: *message,
+        due: at.plus_ms(15 * 60 * 1_000),
+    };
+    let made = Step { connection, at }.insert(&order)?;
+    Ok(matches!(made, OrderResult::Moved(_)))
+}
+
+fn last_at(connection: &Connection) -> Sql<WallMs> {
+    connection.query_row(
+        "SELECT value FROM meta WHERE key = 'last_at_ms'",
+        [],
+        |row| Ok(WallMs(nat(row, 0)?)),
+    )
 }
 
 /// A row that starts with reservation, activity, SKU, state, version, acked version.
