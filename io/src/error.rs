@@ -134,3 +134,27 @@ impl From<io::Error> for DriverError {
         Self::Enter(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forbidden_ring_names_the_cause_and_the_remedy() {
+        let error = |errno| {
+            DriverError::Ring {
+                feature: "SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1)",
+                kernel: "5.10.0".to_owned(),
+                error: io::Error::from_raw_os_error(errno),
+            }
+            .to_string()
+        };
+        let forbidden = error(libc::EPERM);
+        assert!(forbidden.contains("seccomp") && forbidden.contains("kernel.io_uring_disabled=0"));
+        let old = error(libc::EINVAL);
+        assert!(
+            old.contains("Linux 6.1") && old.contains("5.10.0") && old.contains("newer kernel")
+        );
+        assert!(error(libc::ENOMEM).contains("ulimit -l"));
+    }
+}

@@ -45,11 +45,10 @@ impl Driver {
     pub(super) fn close(&mut self, id: ConnId, cause: CloseCause) {
         if let Some(conn) = self.conns.get_open(id) {
             conn.state = State::Closing(cause);
-            if let Some(socket) = &conn.socket {
-                let _ = socket.shutdown(Shutdown::Both); // fails when the peer has reset: then all have ended
-            }
             if conn.operations == 0 {
                 self.lists.closed.push(id);
+            } else if let Some(socket) = &conn.socket {
+                let _ = socket.shutdown(Shutdown::Both); // fails when the peer has reset: then all have ended
             }
         }
     }
