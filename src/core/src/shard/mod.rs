@@ -479,12 +479,16 @@ impl Handler for Shard {
     }
 
     fn next_deadline(&self) -> Option<Mono> {
-        let leases = self
+        let budgets = self
             .skus
             .states()
             .filter_map(|state| state.budget.next_deadline())
             .min();
-        let drain = self.draining.then_some(self.drain_due);
+        let (leases, drain) = match (self.draining, self.stopped) {
+            (false, _) => (budgets, None),
+            (true, false) => (None, Some(self.drain_due)), // nothing is drawn any more
+            (true, true) => (None, None),
+        };
         [
             self.conns.next_deadline(),
             self.asks.next_deadline(),
