@@ -366,5 +366,8 @@ fn a_quiet_share_asks_for_little_and_demand_fades() {
     assert!(share.grant(at_ms(500), &refused));
     assert_eq!(share.want(at_ms(509)), None, "the owner asked for a pause");
     let quiet = share.want(at_ms(60_000)).expect("still empty");
-    assert_eq!((quiet.want, quiet.weight), (8, 1));
+    assert_eq!(
+        (quiet.want, quiet.weight),
+        (weir_core::limits::LEASE_TOKENS_MIN, 1)
+    );
 }

