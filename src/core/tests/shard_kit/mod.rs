@@ -1,6 +1,6 @@
 //! A shard on a bench: a driver of two dozen lines whose clock, bytes and mail the test holds in its hands.
 
-#![allow(dead_code, clippy::unwrap_used)] // each test binary uses its own part of the kit
+#![allow(dead_code, clippy::unwrap_used, clippy::result_large_err)] // each test binary uses its own part of the kit
 
 use std::cell::Cell;
 use std::sync::Arc;
