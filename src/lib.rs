@@ -1,3 +1,6 @@
 //! The `weir` program: boot, configuration, command line, stores, operator's listener.
+pub mod cli;
+pub mod config;
+pub mod keys;
 pub mod orders;
 pub mod store;

@@ -1,2 +1,5 @@
 //! `weir`: see `weir --help`.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    weir::cli::main()
+}

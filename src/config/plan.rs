@@ -1,0 +1,124 @@
+//! The checked configuration in the core's words: what `serve`, `ticket`, `reconcile` and the others build upon.
+//!
+//! Made by [`super::load`]. Invariants: every range of the table of keys holds, every policy is exact, ids are unique,
+//! key files were read. `Debug` shows no secret.
+
+use super::ceilings::SPARE_DESCRIPTORS;
+use crate::keys::OpsToken;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use weir_core::limit::lease::ShardId;
+use weir_core::sale::Sale;
+use weir_core::shard::config::ShardConfig;
+use weir_proto::ticket::KeyRing;
+
+/// Which loop moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// Our own on io_uring.
+    Uring,
+}
+
+/// Everything that the program is told. `Debug` shows no key, salt or price list.
+#[derive(Clone)]
+pub struct Plan {
+    /// The file it came from.
+    pub file: PathBuf,
+    /// Public listener.
+    pub listen: SocketAddr,
+    /// Shards, 1 or more.
+    pub shards_count: u16,
+    /// Driver.
+    pub driver: Driver,
+    /// What is sold.
+    pub sale: Arc<Sale>,
+    /// What every shard gets alike, limits already divided by `shards_count`; see [`Plan::shard_config`].
+    pub shard: ShardConfig,
+    /// Operator's listener.
+    pub ops: OpsPlan,
+    /// Where the admission log goes; how much of it is in [`ShardConfig`].
+    pub log: LogTarget,
+    /// Files of the stores.
+    pub store: StorePlan,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plan")
+            .field("file", &self.file)
+            .field("listen", &self.listen)
+            .field("shards_count", &self.shards_count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Plan {
+    /// The configuration of one shard of one run.
+    ///
+    /// `shard`: below `shards_count`; `shard_boot`: different from every earlier run's; `seed`: from the system's entropy.
+    pub fn shard_config(&self, shard: ShardId, shard_boot: u64, seed: u64) -> ShardConfig {
+        ShardConfig {
+            shard,
+            shard_boot,
+            seed,
+            ..self.shard.clone()
+        }
+    }
+
+    /// The ticket keys.
+    pub fn keys(&self) -> &KeyRing {
+        &self.shard.keys
+    }
+
+    /// Descriptors that the server may have open at one time.
+    pub fn descriptors_max(&self) -> u64 {
+        u64::from(self.shards_count) * self.shard.conns_max as u64 + SPARE_DESCRIPTORS
+    }
+}
+
+/// The operator's listener.
+#[derive(Clone, Debug)]
+pub struct OpsPlan {
+    /// Its address.
+    pub listen: SocketAddr,
+    /// What every request must carry; `None` only on loopback.
+    pub token: Option<OpsToken>,
+    /// Where changes are recorded.
+    pub audit_log: PathBuf,
+}
+
+/// Where the admission log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Nowhere.
+    Off,
+    /// Standard output.
+    Stdout,
+    /// This file, appended to.
+    File(PathBuf),
+}
+
+/// Files of the stores, all in one directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorePlan {
+    /// The directory.
+    pub dir: PathBuf,
+}
+
+impl StorePlan {
+    /// Journal and snapshots; the store thread writes.
+    pub fn ledger(&self) -> PathBuf {
+        self.dir.join("ledger.sqlite")
+    }
+
+    /// Orders, history, dead letters, payments; the worker writes.
+    pub fn orders(&self) -> PathBuf {
+        self.dir.join("orders.sqlite")
+    }
+
+    /// Locked by the one server of the directory.
+    pub fn lock(&self) -> PathBuf {
+        self.dir.join("weir.lock")
+    }
+}
