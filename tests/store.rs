@@ -589,7 +589,15 @@ fn a_full_disk_poisons_and_keeps_what_was_acknowledged() {
         assert_eq!(fate.result, Err(StoreFault::DiskFull));
     }
     drop(run);
-    let image = Run::open(&dir.0).unwrap().recover();
+    // A restart needs room too, and says so.
+    let error = refusal(&dir);
+    assert!(matches!(error, StoreError::DiskFull { .. }), "{error:?}");
+    assert!(error.to_string().contains("Free some space"));
+    let roomy = Dir::new("full-copy");
+    for file in ["ledger.sqlite", "ledger.sqlite-wal"] {
+        fs::copy(dir.0.join(file), roomy.0.join(file)).unwrap();
+    }
+    let image = Run::open(&roomy.0).unwrap().recover();
     assert_eq!(image.batches.len() as u64, acknowledged);
     assert!(image.batches.iter().all(|kept| kept.bytes == batch));
 }

@@ -12,7 +12,14 @@ use std::path::Path;
 /// Held as long as it lives.
 #[derive(Debug)]
 pub(super) struct DirLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        // By name, not by closing: a child that was just forked may share the open file until it execs.
+        let _ = self.file.unlock();
+    }
 }
 
 impl DirLock {
@@ -35,7 +42,7 @@ impl DirLock {
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(|error| StoreError::of_io(&path, &error))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 
     /// Keeps writers away while `dir` is read; `None` when there is no lock file, so nobody ever wrote here.
@@ -45,7 +52,7 @@ impl DirLock {
             return Ok(None);
         };
         match file.try_lock_shared() {
-            Ok(()) => Ok(Some(Self { _file: file })),
+            Ok(()) => Ok(Some(Self { file })),
             Err(TryLockError::WouldBlock) => Err(locked(dir, file)),
             Err(TryLockError::Error(error)) => Err(StoreError::of_io(&path, &error)),
         }

@@ -91,8 +91,7 @@ impl LedgerStore {
             image: Some(image),
             fault: None,
             wal_bytes: 0,
-            // What a crash left in the WAL is moved before the first batches come.
-            checkpoint_due: true,
+            checkpoint_due: false,
             stop_at: None,
             counts: Counts::default(),
             _lock: lock,
@@ -160,16 +159,8 @@ impl LedgerStore {
         if self.fault.is_some() {
             return;
         }
-        let done =
-            self.connection
-                .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-                    row.get::<_, i64>(0)
-                });
-        match done {
-            Ok(0) => {}
-            // Busy: nobody else can be in an exclusively locked file.
-            Ok(_) => self.fault = Some(StoreFault::Io),
-            Err(error) => self.fault = Some(fault_of(&error)),
+        if let Err(error) = checkpoint(&self.connection, mode) {
+            self.fault = Some(fault_of(&error));
         }
     }
 
@@ -321,12 +312,30 @@ pub fn read_image(path: &Path) -> Result<Image, StoreError> {
     Ok(image)
 }
 
-/// Reads everything first: a damaged journal keeps its boot epoch.
+/// Reads everything first: a damaged journal is left as it is.
 fn recover(connection: &mut Connection, path: &Path) -> Result<Image, StoreError> {
+    let sqlite = |error: rusqlite::Error| StoreError::of_sqlite(path, &error);
     let mut image = rows::read(connection, path)?;
-    image.boot_epoch =
-        rows::next_boot_epoch(connection).map_err(|error| StoreError::of_sqlite(path, &error))?;
+    // Before the first write: the WAL may end in a commit that a crash tore, and what is written over its head would
+    // leave its tail behind, of the same generation; after a second crash that would look like damage (see `wal`).
+    checkpoint(connection, "TRUNCATE").map_err(sqlite)?;
+    image.boot_epoch = rows::next_boot_epoch(connection).map_err(sqlite)?;
     Ok(image)
+}
+
+/// Copies the WAL into the database; also an error when SQLite could not finish, which an exclusive lock rules out.
+fn checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<()> {
+    let busy: i64 = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        row.get(0)
+    })?;
+    if busy == 0 {
+        Ok(())
+    } else {
+        Err(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR),
+            None,
+        ))
+    }
 }
 
 fn last_seq(image: &Image) -> u64 {

@@ -1,8 +1,8 @@
 //! Damage in the middle of the write-ahead log, which SQLite would take for its end (field bug R58).
 //!
 //! SQLite reads a WAL up to the first bad frame. After a crash at most one commit, never acknowledged, can lie behind
-//! it, because a commit is synced before the next is written. Two commits behind a bad frame mean that synced bytes
-//! changed: silently dropping them would lose grants. Format: SQLite file format §4 (the WAL file).
+//! it: a commit is synced before the next is written, and each opening starts a new WAL. Two commits behind a bad frame
+//! mean that synced bytes changed: silently dropping them would lose grants. Format: SQLite file format §4 (the WAL file).
 
 use super::error::{Damage, StoreError};
 use std::fs::File;
