@@ -8,4 +8,15 @@ pub mod client;
 pub mod due;
 pub mod latency;
 pub mod limits;
+mod load;
+pub mod mix;
+pub mod report;
 pub mod request;
+mod run;
+pub mod schedule;
+pub mod tally;
+mod tickets;
+
+pub use report::BenchReport;
+pub use run::{BenchConfig, BenchError, Look, Rate, run};
+pub use tickets::TicketMint;

@@ -24,3 +24,20 @@ pub const SCAN_MS: u64 = 20;
 pub const CONNECT_PAUSE_MS: u64 = 20;
 /// Longest pause between two connects of one lane.
 pub const CONNECT_PAUSE_MS_MAX: u64 = 1_000;
+/// Longest run: a mistyped duration must not load a machine for days; also the longest life of a ticket.
+pub const DURATION_MS_MAX: u64 = 60 * 60 * 1_000;
+/// Most requests of one run.
+pub const REQUESTS_MAX: u64 = 100_000_000;
+/// Highest rate: more than one core can send on any machine that we know.
+pub const RATE_PER_S_MAX: u64 = 10_000_000;
+/// Local addresses to send from.
+pub const SOURCES_MAX: u32 = 4_096;
+/// Tickets minted ahead take at most so much memory: 1.4 million of the compact form.
+pub const TICKET_STORE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Between the first connection and the first request: the others connect meanwhile.
+pub const START_PAUSE_MS: u64 = 100;
+/// A run whose requests could not be sent in time goes on for so long after its duration; what is left then is
+/// counted as not sent.
+pub const OVERRUN_MS_MAX: u64 = 10_000;
+/// A server that accepts no connection for so long ends the run.
+pub const UNREACHABLE_MS: u64 = 5_000;
