@@ -24,7 +24,11 @@ impl Handler for Null {
     fn on_event(&mut self, _now: Now, event: Event<'_>, fx: &mut Effects) {
         match event {
             Event::Received { conn, mut input } => {
-                while let Some(end) = input.bytes().windows(4).position(|four| four == b"\r\n\r\n") {
+                while let Some(end) = input
+                    .bytes()
+                    .windows(4)
+                    .position(|four| four == b"\r\n\r\n")
+                {
                     fx.outbox(conn).extend_from_slice(ANSWER);
                     input.consume(end + 4);
                 }
@@ -45,7 +49,10 @@ impl Handler for Null {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |index: usize, default: u64| {
-        words.get(index).and_then(|word| word.parse().ok()).unwrap_or(default)
+        words
+            .get(index)
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(default)
     };
     let listen = ListenSocket::bind("127.0.0.1:0".parse()?)?;
     let target = listen.local_addr();
@@ -56,7 +63,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ring.cpu = Some(0);
     let switch = drain.clone();
     let server = std::thread::spawn(move || {
-        uring::run(ring, Box::new(Null), post, switch, Arc::new(DriverStats::default())).map(|_| ())
+        uring::run(
+            ring,
+            Box::new(Null),
+            post,
+            switch,
+            Arc::new(DriverStats::default()),
+        )
+        .map(|_| ())
     });
     let mut config = BenchConfig::new(target);
     config.connections = number(0, 64) as u32;

@@ -400,3 +400,289 @@ fn put_hex(out: &mut [u8], mut value: u64) {
         value >>= 4;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Client, ClientConfig};
+    use crate::mix::{TicketForm, Weights};
+    use crate::schedule::Phase;
+    use crate::tickets::TicketMint;
+    use weir_core::mail::Addr;
+    use weir_core::port::{Effects, Event, Handler};
+    use weir_core::time::NS_PER_MS;
+    use weir_io::sim::{Config, Listen, Status, World};
+    use weir_proto::http::{Parsed, RequestParser};
+    use weir_proto::ids::{ActivityId, SkuId};
+    use weir_proto::ticket::{KeyRing, TicketKey, authenticate, path_id};
+
+    const SERVER: Addr = Addr::Ops;
+    const GENERATOR: Addr = Addr::Log;
+    const OK: &[u8] =
+        b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{\"code\":\"SECKILL_SOLD_OUT\"}";
+    const BAD: &[u8] =
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+    /// Reads requests with the server's own parser; says sold out, or refuses and closes.
+    struct SoldOut {
+        ring: KeyRing,
+        /// Submits with a valid ticket, those with an invalid one, status queries, plain GETs, refused bytes.
+        seen: [u64; 5],
+    }
+
+    impl SoldOut {
+        fn count(&mut self, request: &[u8]) {
+            let text = String::from_utf8_lossy(request);
+            let ticket = text
+                .split("Bearer ")
+                .nth(1)
+                .and_then(|rest| rest.split('\r').next());
+            let valid = ticket.map(|ticket| authenticate(ticket.as_bytes(), &self.ring).is_ok());
+            self.seen[match (text.starts_with("POST"), valid) {
+                (true, Some(true)) => 0,
+                (true, _) => 1,
+                (false, Some(_)) => 2,
+                (false, None) => 3,
+            }] += 1;
+        }
+    }
+
+    impl Handler for SoldOut {
+        fn on_start(&mut self, _: Now, _: &mut Effects) {}
+        fn on_event(&mut self, _: Now, event: Event<'_>, fx: &mut Effects) {
+            let Event::Received { conn, mut input } = event else {
+                return;
+            };
+            while !input.bytes().is_empty() {
+                match RequestParser::default().parse(input.bytes()) {
+                    Parsed::Done { consumed, .. } => {
+                        self.count(&input.bytes()[..consumed]);
+                        input.consume(consumed);
+                        fx.outbox(conn).extend_from_slice(OK);
+                    }
+                    Parsed::Reject(_) => {
+                        self.seen[4] += 1;
+                        input.consume(input.bytes().len());
+                        fx.outbox(conn).extend_from_slice(BAD);
+                        fx.finish(conn);
+                    }
+                    Parsed::NeedMore | Parsed::Continue => break,
+                }
+            }
+            if input.ended() {
+                fx.close(conn);
+            }
+        }
+        fn on_flush(&mut self, _: Now, _: &mut Effects) {}
+        fn next_deadline(&self) -> Option<Mono> {
+            None
+        }
+    }
+
+    fn key() -> TicketKey {
+        TicketKey::new(b"k1", &[7; 32]).unwrap()
+    }
+
+    fn tickets(form: TicketForm) -> Tickets {
+        let mint = TicketMint {
+            key: key(),
+            form,
+            activity: ActivityId(9001),
+            sku: SkuId(1),
+            activity_version: 1,
+            path_id: path_id(b"p9f3a1").unwrap(),
+            not_before_ms: 1,
+            expires_at_ms: 1_000,
+            first_user: 1,
+            nonce_seed: 5,
+        };
+        Tickets::mint(mint, 10).unwrap()
+    }
+
+    struct Story {
+        world: World,
+        shelf: Shelf,
+    }
+
+    impl Story {
+        fn new(pace: Pace, span: Span, mix: Mix, connections: u32, form: TicketForm) -> Self {
+            let target: SocketAddr = "10.0.0.1:80".parse().unwrap();
+            let words = Words {
+                host: target.to_string(),
+                path: "/".into(),
+                run: 11,
+            };
+            let shelf = Shelf::default();
+            let load = Load::new(
+                pace,
+                span,
+                mix,
+                words,
+                Some(tickets(form)),
+                Arc::new(Live::default()),
+                shelf.clone(),
+            );
+            let engine = ClientConfig::new(target, connections);
+            let client = Client::new(engine, Box::new(load)).unwrap();
+            let mut world = World::new(3, Config::default());
+            let server = SoldOut {
+                ring: KeyRing::new(key(), None).unwrap(),
+                seen: [0; 5],
+            };
+            let conns_max = connections as usize;
+            world.add_part(SERVER, Box::new(server), Listen::On(target), 2 * conns_max);
+            world.add_part(GENERATOR, Box::new(client), Listen::No, conns_max);
+            Self { world, shelf }
+        }
+
+        fn end(mut self) -> (Outturn, [u64; 5]) {
+            let stopped = |world: &World| world.status(GENERATOR) == Status::Stopped;
+            assert!(self.world.run_until(60_000 * NS_PER_MS, stopped));
+            let seen = self.world.part::<SoldOut>(SERVER).unwrap().seen;
+            let out = self.shelf.lock().unwrap().take().unwrap();
+            (out, seen)
+        }
+    }
+
+    fn span(duration_ms: u64) -> Span {
+        Span {
+            duration_ms,
+            warm_up_ms: 0,
+            requests_max: 1_000_000,
+        }
+    }
+
+    #[test]
+    fn a_stall_of_the_server_is_in_the_latencies_though_nothing_was_sent_meanwhile() {
+        let (rate, seconds) = (2_000, 5);
+        let schedule = Schedule::constant(rate, rate * seconds, Phase::ALONE);
+        let pace = Pace::Open(schedule);
+        let mut story = Story::new(
+            pace,
+            span(seconds * 1_000),
+            Mix::get_only(),
+            4,
+            TicketForm::Jws,
+        );
+        story.world.run_for(2_000 * NS_PER_MS);
+        story.world.pause(SERVER, 200 * NS_PER_MS);
+        let (out, seen) = story.end();
+        let get = &out.tallies[Kind::Get as usize];
+        assert_eq!(
+            (get.given, get.answered, get.failed, seen[3]),
+            (10_000, 10_000, 0, 10_000)
+        );
+        // 400 of 10,000 were due in the stall; four of them were on the wire.
+        let latency = get.latency.summary();
+        assert!(latency.p999 >= 190_000, "{latency:?}");
+        assert!(latency.p99 >= 140_000, "{latency:?}");
+        assert!(latency.p50 < 10_000, "{latency:?}");
+        let service = out.service.summary();
+        assert!(
+            service.p99 < 10_000 && service.max >= 190_000,
+            "{service:?}"
+        );
+        assert!(out.lag.summary().max >= 190_000, "what went late is said");
+        assert_eq!((out.not_given, out.sent_in_time), (0, 10_000));
+    }
+
+    #[test]
+    fn every_kind_of_a_mix_is_what_its_name_says() {
+        for form in [TicketForm::Compact, TicketForm::Jws] {
+            let mut mix = Mix::get_only();
+            mix.weights = Weights {
+                get: 1,
+                submit: 1,
+                bad_mac: 1,
+                bad_path: 1,
+                malformed: 1,
+                status: 1,
+            };
+            let pace = Pace::Open(Schedule::poisson(1_000, 1_200, 5));
+            let (out, seen) = Story::new(pace, span(2_000), mix, 8, form).end();
+            let given: Vec<u64> = out.tallies.iter().map(|tally| tally.given).collect();
+            assert!(given.iter().all(|&count| count > 100), "{given:?}");
+            let of = |kind: Kind| given[kind as usize];
+            assert_eq!(
+                seen,
+                [
+                    of(Kind::Submit) + of(Kind::BadPath),
+                    of(Kind::BadMac),
+                    of(Kind::Status),
+                    of(Kind::Get),
+                    of(Kind::Malformed)
+                ]
+            );
+            for tally in &out.tallies {
+                assert_eq!((tally.given, tally.failed), (tally.answered, 0));
+            }
+            assert_eq!(
+                out.tallies[Kind::Malformed as usize].by_status(),
+                [("400".into(), of(Kind::Malformed))].into()
+            );
+            assert_eq!(
+                out.tallies[Kind::Submit as usize].by_code(),
+                [("SECKILL_SOLD_OUT".into(), of(Kind::Submit))].into()
+            );
+            assert_eq!(out.client.closed_with_answer, of(Kind::Malformed));
+            assert!(out.tickets_minted_late > 0, "only ten were minted ahead");
+        }
+    }
+
+    #[test]
+    fn a_closed_loop_keeps_every_connection_busy_and_ends_in_time_and_in_count() {
+        let story = Story::new(
+            Pace::Max,
+            span(1_000),
+            Mix::get_only(),
+            8,
+            TicketForm::Compact,
+        );
+        let (out, seen) = story.end();
+        assert_eq!(out.client.in_flight_max, 8);
+        assert!(
+            seen[3] > 1_000 && out.tallies[0].answered == seen[3],
+            "{seen:?}"
+        );
+        let mut few = span(10_000);
+        few.requests_max = 777;
+        let (out, seen) = Story::new(Pace::Max, few, Mix::get_only(), 8, TicketForm::Compact).end();
+        assert_eq!((out.tallies[0].answered, seen[3]), (777, 777));
+    }
+
+    #[test]
+    fn what_a_slow_server_left_unsent_is_counted() {
+        // One connection answers a few hundred requests a second; 5,000 were asked for.
+        let pace = Pace::Open(Schedule::constant(5_000, 50_000, Phase::ALONE));
+        let story = Story::new(pace, span(10_000), Mix::get_only(), 1, TicketForm::Compact);
+        let (out, seen) = story.end();
+        assert_eq!(out.tallies[0].given, seen[3]);
+        assert_eq!(out.not_given, 50_000 - seen[3]);
+        assert!(out.sent_in_time < 25_000 && out.not_given > 0);
+    }
+
+    #[test]
+    fn a_drain_stops_giving_and_a_dead_server_ends_the_run() {
+        let pace = Pace::Open(Schedule::constant(100, 1_000, Phase::ALONE));
+        let mut story = Story::new(
+            pace.clone(),
+            span(10_000),
+            Mix::get_only(),
+            2,
+            TicketForm::Compact,
+        );
+        story.world.run_for(1_000 * NS_PER_MS);
+        story.world.drain(GENERATOR);
+        let (out, _) = story.end();
+        assert!(out.tallies[0].answered > 50 && out.not_given > 800);
+        assert_eq!(out.tallies[0].given + out.not_given, 1_000);
+
+        let mut story = Story::new(pace, span(10_000), Mix::get_only(), 2, TicketForm::Compact);
+        story.world.run_for(1_000 * NS_PER_MS);
+        story.world.crash(SERVER);
+        let stopped = |world: &World| world.status(GENERATOR) == Status::Stopped;
+        assert!(story.world.run_until(60_000 * NS_PER_MS, stopped));
+        let out = story.shelf.lock().unwrap().take().unwrap();
+        assert_eq!(out.unreachable, Some(ConnectError::Refused));
+    }
+}

@@ -138,17 +138,11 @@ const STEP_BITS: u32 = 12;
 impl Log2 {
     fn new() -> Self {
         let steps = 1_u64 << STEP_BITS;
-        let points_q32 = (0..=steps)
-            .map(|step| {
-                mantissa_log2_q32((steps + step) << (63 - STEP_BITS - u32::from(step == steps)))
-            })
-            .collect::<Vec<_>>();
-        let mut log2 = Self { points_q32 };
-        *log2
-            .points_q32
-            .last_mut()
-            .expect("the table has steps + 1 points") = 1 << 32;
-        log2
+        let mut points_q32: Vec<u64> = (0..steps)
+            .map(|step| mantissa_log2_q32((steps + step) << (63 - STEP_BITS)))
+            .collect();
+        points_q32.push(1 << 32);
+        Self { points_q32 }
     }
 
     /// `number`: 1 or more.
