@@ -14,6 +14,9 @@ use weir_core::order::contract::{OrderBatch, OrderDone, OrderFault, OrderResult}
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::time::{Mono, Now};
 
+/// After the order to stop, the store ends once its box stayed empty for so long: the worker may have batches to come.
+const DRAIN_QUIET_MS: u64 = 1_000;
+
 /// The SQL home of orders.
 #[derive(Debug)]
 pub struct OrderStore {
@@ -21,6 +24,8 @@ pub struct OrderStore {
     fault: Option<OrderFault>,
     /// The newest committed batch's results, for a batch that is sent again because its answer was lost.
     last: Option<OrderDone>,
+    /// Set by the order to stop; moved on by mail.
+    stop_at: Option<Mono>,
     /// Batches that were run again with a savepoint per command.
     pub reruns: u64,
 }
@@ -43,6 +48,7 @@ impl OrderStore {
             connection: schema::open(path)?,
             fault: None,
             last: None,
+            stop_at: None,
             reruns: 0,
         })
     }
@@ -168,13 +174,17 @@ fn trouble(error: rusqlite::Error) -> Trouble {
 impl Handler for OrderStore {
     fn on_start(&mut self, _now: Now, _fx: &mut Effects) {}
 
-    fn on_event(&mut self, _now: Now, event: Event<'_>, fx: &mut Effects) {
+    fn on_event(&mut self, now: Now, event: Event<'_>, fx: &mut Effects) {
         match event {
             Event::Mail(Mail::Orders(batch)) => {
                 let done = self.execute(&batch);
                 fx.post(Addr::Worker, Mail::OrdersDone(Box::new(done)));
+                if self.stop_at.is_some() {
+                    self.stop_at = Some(now.mono.plus_ms(DRAIN_QUIET_MS));
+                }
             }
-            Event::Drain => fx.stop(),
+            Event::Drain => self.stop_at = Some(now.mono.plus_ms(DRAIN_QUIET_MS)),
+            Event::Tick if self.stop_at.is_some_and(|at| at <= now.mono) => fx.stop(),
             _ => {}
         }
     }
@@ -182,6 +192,6 @@ impl Handler for OrderStore {
     fn on_flush(&mut self, _now: Now, _fx: &mut Effects) {}
 
     fn next_deadline(&self) -> Option<Mono> {
-        None
+        self.stop_at
     }
 }

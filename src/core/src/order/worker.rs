@@ -41,6 +41,8 @@ const SWEEP_PERIOD_MS: u64 = 10_000;
 const OUTBOX_PERIOD_MS: u64 = 3_000;
 /// How soon it asks when something was dropped, or a total is missing.
 const OUTBOX_PAUSE_MS: u64 = 300;
+/// After the order to stop, the worker ends once nothing came for so long: shards may have payments under way.
+const DRAIN_QUIET_MS: u64 = 250;
 /// The time to pay of a SKU that the configuration no longer names.
 const ORPHAN_UNPAID_MS: u64 = 15 * 60 * 1_000;
 
@@ -84,7 +86,8 @@ pub struct Worker {
     /// Messages were dropped since the outbox was asked for.
     dropped_some: bool,
     fault: Option<OrderFault>,
-    draining: bool,
+    /// Set by the order to stop; moved on by payments and order messages.
+    stop_at: Option<Mono>,
     stopped: bool,
     /// When to look again, as of the last flush.
     wake: Option<Mono>,
@@ -107,7 +110,7 @@ impl Worker {
             outbox_asked: Mono(0),
             dropped_some: false,
             fault: None,
-            draining: false,
+            stop_at: None,
             stopped: false,
             wake: None,
             tally: Tally::default(),
@@ -273,9 +276,10 @@ impl Worker {
     }
 
     fn wake_at(&self, now: Now) -> Option<Mono> {
+        let stop = self.stop_at.filter(|at| !self.stopped && *at > now.mono);
         if self.fault.is_some() {
             // Steps of committed orders go on; nothing else can.
-            return self.steps.next_deadline();
+            return earliest([self.steps.next_deadline(), stop]);
         }
         let batch = match &self.in_flight {
             Some(in_flight) => Some(in_flight.resend_at),
@@ -292,7 +296,7 @@ impl Worker {
                 earliest([due, sweep, self.intake.next_deadline()])
             }
         };
-        earliest([batch, self.steps.next_deadline(), self.outbox_due()])
+        earliest([batch, self.steps.next_deadline(), self.outbox_due(), stop])
     }
 }
 
@@ -319,8 +323,13 @@ impl Handler for Worker {
     fn on_event(&mut self, now: Now, event: Event<'_>, fx: &mut Effects) {
         self.wall = self.wall.max(now.wall);
         match event {
-            Event::Mail(mail) => self.on_mail(now, mail, fx),
-            Event::Drain => self.draining = true,
+            Event::Mail(mail) => {
+                if self.stop_at.is_some() {
+                    self.stop_at = Some(now.mono.plus_ms(DRAIN_QUIET_MS));
+                }
+                self.on_mail(now, mail, fx);
+            }
+            Event::Drain => self.stop_at = Some(now.mono.plus_ms(DRAIN_QUIET_MS)),
             _ => {}
         }
     }
@@ -338,7 +347,8 @@ impl Handler for Worker {
         self.send_batch(now, fx);
         // Steps that the ledger has not acknowledged are found again at the next start.
         let done = self.in_flight.is_none() && (self.intake.is_empty() || self.fault.is_some());
-        if self.draining && done && !self.stopped {
+        let quiet = self.stop_at.is_some_and(|at| at <= now.mono);
+        if quiet && done && !self.stopped {
             self.stopped = true;
             fx.stop();
         }
