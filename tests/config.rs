@@ -1,4 +1,5 @@
 //! The configuration and its commands as an operator meets them: the built program, real files, real messages.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests too
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -395,8 +396,8 @@ const BAD: &[(&str, &str, &[&str])] = &[
         &["activity[0].device_salt", "64 hexadecimal", "not shown"],
     ),
     (
-        "[[activity.sku]]",
-        "[activity.sku]",
+        "[[activity.sku]]\n",
+        "[activity.sku]\n",
         &["activity[0].sku", "[[activity.sku]]"],
     ),
     (
@@ -433,7 +434,9 @@ fn every_bad_file_gets_one_clear_message_and_exit_code_2() {
     for (from, to, expected) in BAD {
         fs::write(place.toml(), &good).unwrap();
         place.edit(from, to);
-        let text = place.complaint();
+        let output = place.check();
+        assert_eq!(output.status.code(), Some(2), "{to}");
+        let text = complaint(&output);
         for part in *expected {
             assert!(text.contains(part), "{to}: {part:?} is not in\n{text}");
         }
@@ -683,4 +686,50 @@ fn a_plan_that_does_not_fit_the_machine_says_what_to_lower() {
         "{text:?}"
     );
     assert!(text[2].contains("clock"), "{text:?}");
+}
+
+#[test]
+fn reconcile_and_export_read_the_files_of_a_stopped_server() {
+    let place = Place::with_starter("books");
+    let toml = place.toml();
+    let toml = toml.to_str().unwrap();
+    let reconcile = || weir(&["reconcile", "--config", toml]);
+    let export = || weir(&["export", "orders", "--config", toml, "--csv"]);
+    assert!(complaint(&reconcile()).contains("ledger.sqlite"));
+    assert!(complaint(&export()).contains("orders.sqlite"));
+
+    let dir = place.path("shop/data");
+    let server = weir::store::LedgerStore::open(&weir::store::StoreConfig::new(&dir)).unwrap();
+    let orders = weir::orders::schema::open(&dir.join("orders.sqlite")).unwrap();
+    assert!(
+        complaint(&reconcile()).contains("stop it first"),
+        "while a server holds the directory"
+    );
+    drop(server);
+    let fine = reconcile();
+    let text = String::from_utf8_lossy(&fine.stdout).into_owned();
+    assert!(
+        fine.status.success() && text.contains("The books balance."),
+        "{fine:?}"
+    );
+
+    let csv = export();
+    assert!(csv.status.success());
+    assert!(
+        csv.stdout
+            .starts_with(b"reservation_id,activity_id,sku_id,")
+    );
+
+    orders
+        .execute("INSERT INTO stock VALUES (1, 1, 5, 2)", [])
+        .unwrap();
+    let differs = reconcile();
+    assert_eq!(differs.status.code(), Some(1), "{differs:?}");
+    assert!(String::from_utf8_lossy(&differs.stderr).starts_with("weir: "));
+    let json = weir(&["reconcile", "--config", toml, "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (json.status.code(), &report["balanced"]),
+        (Some(1), &serde_json::Value::Bool(false))
+    );
 }

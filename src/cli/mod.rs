@@ -3,9 +3,14 @@
 //! To add a command: `mod name;` below, and two lines: one in [`Command`] and one in [`run`]. Exit codes: 0 all is well,
 //! 1 a promise broke or a difference was found, 2 bad input or environment. Messages go to standard error as `weir: …`.
 
+pub mod bench;
 mod config;
+pub mod demo;
+mod export;
 mod init;
 mod keygen;
+mod reconcile;
+pub mod sim;
 mod ticket;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +37,8 @@ enum Command {
     Keygen(keygen::KeygenArgs),
     Ticket(ticket::TicketArgs),
     Config(config::ConfigArgs),
+    Reconcile(reconcile::ReconcileArgs),
+    Export(export::ExportArgs),
 }
 
 fn run(command: Command) -> Result<(), CliError> {
@@ -40,6 +47,8 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Keygen(args) => keygen::run(&args),
         Command::Ticket(args) => ticket::run(&args),
         Command::Config(args) => config::run(&args),
+        Command::Reconcile(args) => reconcile::run(&args),
+        Command::Export(args) => export::run(&args),
     }
 }
 

@@ -109,16 +109,11 @@ pub struct StorePlan {
 impl StorePlan {
     /// Journal and snapshots; the store thread writes.
     pub fn ledger(&self) -> PathBuf {
-        self.dir.join("ledger.sqlite")
+        self.dir.join(crate::store::LEDGER_FILE)
     }
 
     /// Orders, history, dead letters, payments; the worker writes.
     pub fn orders(&self) -> PathBuf {
         self.dir.join("orders.sqlite")
-    }
-
-    /// Locked by the one server of the directory.
-    pub fn lock(&self) -> PathBuf {
-        self.dir.join("weir.lock")
     }
 }
