@@ -11,7 +11,7 @@ use super::device::DeviceClaim;
 use super::keys::{KeyRing, MAC_BYTES, TicketKey, same_mac};
 use super::reject::TicketReject;
 use super::{MintError, sound};
-use crate::ids::{ActivityId, PathId, SkuId, UserId};
+use crate::ids::{ActivityId, KeyId, PathId, SkuId, UserId};
 use crate::limits::KEY_ID_BYTES_MAX;
 use alloc::vec::Vec;
 
@@ -26,7 +26,10 @@ const PATH_AT: usize = 88;
 pub const COMPACT_PATH_ID_BYTES_MAX: usize = CLAIMS_BYTES - PATH_AT;
 
 /// Checks shape, base64, key id and MAC, then reads the claims.
-pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<Claims, TicketReject> {
+pub(super) fn authenticate(
+    token: &[u8],
+    ring: &KeyRing,
+) -> Result<(Claims, KeyId), TicketReject> {
     let rest = token.strip_prefix(PREFIX).ok_or(TicketReject::Shape)?;
     let kid_bytes = rest.len().checked_sub(SEALED_CHARS + 1);
     let kid_bytes = kid_bytes.ok_or(TicketReject::Shape)?;
@@ -42,7 +45,8 @@ pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<Claims, Ticke
     if !same_mac(&mac_of(key, claims), mac) {
         return Err(TicketReject::Signature);
     }
-    read(claims).ok_or(TicketReject::Claims)
+    let claims = read(claims).ok_or(TicketReject::Claims)?;
+    Ok((claims, key.kid()))
 }
 
 fn mac_of(key: &TicketKey, claims: &[u8; CLAIMS_BYTES]) -> [u8; MAC_BYTES] {

@@ -38,7 +38,10 @@ const CLAIM_MEMBERS: &[&str] = &[
 ];
 
 /// Checks shape, base64, header, key id and MAC, then reads the claims.
-pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<Claims, TicketReject> {
+pub(super) fn authenticate(
+    token: &[u8],
+    ring: &KeyRing,
+) -> Result<(Claims, KeyId), TicketReject> {
     let parts = Parts::split(token).ok_or(TicketReject::Shape)?;
     let (mut header, mut claims) = ([0; JOSE_HEADER_BYTES_MAX], [0; CLAIMS_BYTES_MAX]);
     let mut signature = [0; MAC_BYTES];
@@ -51,7 +54,8 @@ pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<Claims, Ticke
     if !same_mac(&key.hs256(parts.signing_input), &signature) {
         return Err(TicketReject::Signature);
     }
-    read_claims(claims).ok_or(TicketReject::Claims)
+    let claims = read_claims(claims).ok_or(TicketReject::Claims)?;
+    Ok((claims, key.kid()))
 }
 
 struct Parts<'a> {

@@ -21,6 +21,7 @@ pub use keys::{KeyError, KeyRing, LIVE_KEYS_MAX, MAC_BYTES, TicketKey, key_id};
 pub(crate) use keys::{check_secret, same_mac};
 pub use reject::{Binding, TicketReject, TicketStage};
 
+use crate::ids::KeyId;
 use crate::limits::TICKET_BYTES_MAX;
 use core::fmt;
 
@@ -29,6 +30,17 @@ use core::fmt;
 /// # Errors
 /// The first stage from `Size` to `Claims` that refuses it; `Missing` for the empty token.
 pub fn authenticate(token: &[u8], ring: &KeyRing) -> Result<Claims, TicketReject> {
+    authenticate_with_kid(token, ring).map(|(claims, _)| claims)
+}
+
+/// [`authenticate`], and the id of the key that verified it: ours, so it may be logged.
+///
+/// # Errors
+/// As [`authenticate`].
+pub fn authenticate_with_kid(
+    token: &[u8],
+    ring: &KeyRing,
+) -> Result<(Claims, KeyId), TicketReject> {
     if token.is_empty() {
         return Err(TicketReject::Missing);
     }

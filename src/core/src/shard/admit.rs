@@ -20,7 +20,7 @@ use core::net::IpAddr;
 use weir_proto::addr::IpKey;
 use weir_proto::answer::{Code, Reason, RequestState};
 use weir_proto::ids::SkuKey;
-use weir_proto::ticket::{Claims, DeviceClaim, Expect, TicketReject, authenticate};
+use weir_proto::ticket::{Claims, DeviceClaim, Expect, TicketReject, authenticate_with_kid};
 
 /// A degraded SKU spends so many budget tokens for one admission: half its rate (requirement J1).
 const DEGRADED_COST: u32 = 2;
@@ -181,8 +181,10 @@ impl Shard {
 
     /// The claims of a ticket that a live key of ours made.
     pub(super) fn authentic(&mut self, ticket: Span) -> Result<Claims, Refusal> {
-        let result = authenticate(self.staged.bytes(ticket), &self.config.keys);
-        self.verified(result)
+        let result = authenticate_with_kid(self.staged.bytes(ticket), &self.config.keys);
+        let (claims, kid) = self.verified(result)?;
+        self.verified_kid = kid;
+        Ok(claims)
     }
 
     pub(super) fn verified<T>(&mut self, result: Result<T, TicketReject>) -> Result<T, Refusal> {
@@ -279,6 +281,7 @@ impl Shard {
             owner_boot: self.skus.owner_boot(),
             due,
             slot: Some(slot),
+            kid: self.verified_kid,
         };
         let id = self
             .asks

@@ -22,7 +22,7 @@ use crate::time::{Now, WallMs};
 use crate::view::SkuView;
 use alloc::boxed::Box;
 use weir_proto::answer::{Code, Reason, RequestState};
-use weir_proto::ids::SkuKey;
+use weir_proto::ids::{KeyId, SkuKey};
 use weir_proto::payment::PaymentCallback;
 use weir_proto::ticket::{Expect, TicketReject};
 
@@ -55,6 +55,7 @@ impl Shard {
             self.slots.release(slot);
         }
         if let Some(reply_to) = pending.reply_to {
+            self.verified_kid = pending.kid;
             self.reply(now, &reply_to, &reply, Some(&pending.request), fx);
         }
     }
@@ -97,10 +98,15 @@ impl Shard {
         answer: LedgerAnswer,
     ) -> Reply {
         match answer {
-            LedgerAnswer::Granted(held) => self.pending(Reply {
-                reservation: Some(held.reservation),
-                ..Reply::new(Reason::Queued)
-            }),
+            LedgerAnswer::Granted(held) => {
+                if let Some(index) = self.skus.find_key(sku) {
+                    self.skus.state_mut(index).admitted += 1;
+                }
+                self.pending(Reply {
+                    reservation: Some(held.reservation),
+                    ..Reply::new(Reason::Queued)
+                })
+            }
             LedgerAnswer::Repeated(held) | LedgerAnswer::Found(held)
                 if held.quantity == quantity =>
             {
@@ -227,6 +233,7 @@ impl Shard {
             owner_boot: self.skus.owner_boot(),
             due,
             slot: Some(slot),
+            kid: self.verified_kid,
         };
         let id = self
             .asks
@@ -308,6 +315,7 @@ impl Shard {
             owner_boot: 0,
             due: now.mono.plus_ms(self.config.payment_budget_ms),
             slot: None,
+            kid: KeyId::default(),
         };
         let Some(id) = self.asks.insert(pending, Wait::Payment) else {
             return Some(self.busy_reply(Reason::PaymentUnavailable));
@@ -355,8 +363,9 @@ impl Shard {
             let Some(pending) = self.asks.get_mut(id) else {
                 continue;
             };
-            let (kind, request) = (pending.kind, pending.request);
+            let (kind, request, kid) = (pending.kind, pending.request, pending.kid);
             let reply_to = pending.reply_to.take();
+            self.verified_kid = kid;
             match (kind, reply_to) {
                 (Kind::Payment, _) => {
                     self.asks.remove(id);

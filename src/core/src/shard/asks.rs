@@ -11,7 +11,7 @@ use crate::port::ConnId;
 use crate::time::Mono;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use weir_proto::ids::{RequestId, SkuKey, UserId};
+use weir_proto::ids::{KeyId, RequestId, SkuKey, UserId};
 
 /// Where the reply of an ask goes.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,8 @@ pub struct Pending {
     pub due: Mono,
     /// Its in-flight slot; payments have none.
     pub slot: Option<Slot>,
+    /// The key that its ticket verified under, for the admission log; empty for a payment.
+    pub kid: KeyId,
 }
 
 /// A request's full name (design §12.1).

@@ -166,6 +166,9 @@ impl Shard {
             Label::None,
             counters.soldout_hits,
         );
+        let shard = Label::Shard(self.config.shard);
+        put("weir_shard_ready", shard, u64::from(self.skus.is_ready()));
+        put("weir_shard_draining", shard, u64::from(self.draining));
         put(
             "weir_connections_accepted_total",
             Label::None,
@@ -220,6 +223,11 @@ impl Shard {
                 "seckill_global_lease_wasted_total",
                 Label::Sku(state.key),
                 books.wasted,
+            );
+            put(
+                "seckill_admitted_requests_total",
+                Label::Sku(state.key),
+                state.admitted,
             );
             if let Some(view) = &state.view {
                 put(

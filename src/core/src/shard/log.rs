@@ -40,7 +40,7 @@ impl Shard {
             request_id: reply.request_id,
             sku: request.map(|name| name.sku),
             user_hash: request.map(|name| self.user_hash(name.user)),
-            key_id: Default::default(),
+            key_id: self.verified_kid,
             activity_version: activity.map_or(0, |activity| activity.version),
             reason: reply.reason,
             retry_after_ms: reply.retry_after_ms,

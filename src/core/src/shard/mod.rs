@@ -48,6 +48,7 @@ use core::net::SocketAddr;
 use weir_proto::addr::{Source, unmapped};
 use weir_proto::answer::Reason;
 use weir_proto::http::date::DateCache;
+use weir_proto::ids::KeyId;
 use weir_proto::limits::BODY_BYTES_MAX;
 
 /// One core's whole state.
@@ -67,6 +68,8 @@ pub struct Shard {
     by_device: KeyedLimiter,
     by_status: KeyedLimiter,
     payments_out: u32,
+    /// The key that the ticket of the request in hand verified under; empty before that, and when it did not.
+    verified_kid: KeyId,
     counters: Counters,
     rng: Rng,
     date: DateCache,
@@ -141,6 +144,7 @@ impl Shard {
             by_device,
             by_status,
             payments_out: 0,
+            verified_kid: KeyId::default(),
             counters: Counters::new(),
             rng: Rng::new(config.seed).fork(),
             date: DateCache::default(),
@@ -360,6 +364,7 @@ impl Shard {
     fn decide(&mut self, now: Now, fx: &mut Effects) {
         for index in 0..self.staged.len() {
             let staged = self.staged.call(index);
+            self.verified_kid = KeyId::default();
             let (reply, name) = match &staged.call {
                 Call::Submit(call) => (
                     self.admit(now, staged.reply_to, call, fx),

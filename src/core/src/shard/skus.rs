@@ -29,6 +29,8 @@ pub struct SkuState {
     pub budget: BudgetShare,
     /// The owner's word; `None` until the first view.
     pub view: Option<SkuView>,
+    /// Submits that got a unit by this shard's asks.
+    pub admitted: u64,
     activity_at: u16,
     sku_at: u16,
     mark_until: Mono,
@@ -58,6 +60,7 @@ impl Skus {
                     slot: SkuSlot(states.len() as u16),
                     budget: BudgetShare::new(now, shard, key, shard_boot),
                     view: None,
+                    admitted: 0,
                     activity_at,
                     sku_at,
                     mark_until: Mono(0),
