@@ -2,5 +2,7 @@
 pub mod cli;
 pub mod config;
 pub mod keys;
+pub mod log;
+pub mod ops;
 pub mod orders;
 pub mod store;

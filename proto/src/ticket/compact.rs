@@ -26,10 +26,7 @@ const PATH_AT: usize = 88;
 pub const COMPACT_PATH_ID_BYTES_MAX: usize = CLAIMS_BYTES - PATH_AT;
 
 /// Checks shape, base64, key id and MAC, then reads the claims.
-pub(super) fn authenticate(
-    token: &[u8],
-    ring: &KeyRing,
-) -> Result<(Claims, KeyId), TicketReject> {
+pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<(Claims, KeyId), TicketReject> {
     let rest = token.strip_prefix(PREFIX).ok_or(TicketReject::Shape)?;
     let kid_bytes = rest.len().checked_sub(SEALED_CHARS + 1);
     let kid_bytes = kid_bytes.ok_or(TicketReject::Shape)?;

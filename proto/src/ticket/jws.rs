@@ -38,10 +38,7 @@ const CLAIM_MEMBERS: &[&str] = &[
 ];
 
 /// Checks shape, base64, header, key id and MAC, then reads the claims.
-pub(super) fn authenticate(
-    token: &[u8],
-    ring: &KeyRing,
-) -> Result<(Claims, KeyId), TicketReject> {
+pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<(Claims, KeyId), TicketReject> {
     let parts = Parts::split(token).ok_or(TicketReject::Shape)?;
     let (mut header, mut claims) = ([0; JOSE_HEADER_BYTES_MAX], [0; CLAIMS_BYTES_MAX]);
     let mut signature = [0; MAC_BYTES];

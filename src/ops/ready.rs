@@ -1,0 +1,84 @@
+//! Whether this process should get traffic, and if not, which part is not ready and why (for `/readyz`).
+//!
+//! Closed by construction (design §1.3): a part that gives no counters, or not the one that says it is well, is not ready.
+
+use super::gather::{Part, part_name};
+use serde::Serialize;
+use weir_core::mail::Addr;
+use weir_core::stats::Stats;
+
+/// One part that is not ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct NotReady {
+    pub part: String,
+    pub why: &'static str,
+}
+
+/// A counter that must have a value for a part to be ready.
+struct Rule {
+    applies: fn(Addr) -> bool,
+    sample: &'static str,
+    wanted: u64,
+    why: &'static str,
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        applies: |addr| matches!(addr, Addr::Shard(_)),
+        sample: "weir_shard_ready",
+        wanted: 1,
+        why: "it does not know the state of every SKU yet; it waits for the ledger's owner",
+    },
+    Rule {
+        applies: |addr| matches!(addr, Addr::Shard(_)),
+        sample: "weir_shard_draining",
+        wanted: 0,
+        why: "it is shutting down",
+    },
+    // Before `serving`: a poisoned owner does not serve either, and this says why.
+    Rule {
+        applies: |addr| addr == Addr::Owner,
+        sample: "weir_ledger_poisoned",
+        wanted: 0,
+        why: "a write or sync of the ledger's store failed, or its journal cannot be read; nothing is granted until a restart",
+    },
+    Rule {
+        applies: |addr| addr == Addr::Owner,
+        sample: "weir_ledger_serving",
+        wanted: 1,
+        why: "it is still recovering from its journal",
+    },
+    Rule {
+        applies: |addr| addr == Addr::Worker,
+        sample: "weir_orders_store_healthy",
+        wanted: 1,
+        why: "the order store failed; no order is made until a restart",
+    },
+];
+
+/// At most one reason per part, in the order of `parts`; empty: ready.
+pub(super) fn not_ready(parts: &[Part]) -> Vec<NotReady> {
+    parts
+        .iter()
+        .filter_map(|part| {
+            let why = reason(part.addr, part.stats.as_ref())?;
+            let part = part_name(part.addr);
+            Some(NotReady { part, why })
+        })
+        .collect()
+}
+
+fn reason(addr: Addr, stats: Option<&Stats>) -> Option<&'static str> {
+    let Some(stats) = stats else {
+        return Some("it did not answer within a second");
+    };
+    let value = |name| {
+        let mut found = stats.samples.iter().filter(|sample| sample.name == name);
+        found.next().map(|sample| sample.value)
+    };
+    RULES
+        .iter()
+        .filter(|rule| (rule.applies)(addr))
+        .find(|rule| value(rule.sample) != Some(rule.wanted))
+        .map(|rule| rule.why)
+}

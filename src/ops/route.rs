@@ -1,0 +1,145 @@
+//! From a path to what it names.
+
+use weir_proto::http::Method;
+use weir_proto::ids::{ActivityId, SkuId, SkuKey};
+use weir_proto::limits::ID_MAX;
+
+/// What an operator can do with a SKU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Open,
+    Close,
+    Mode,
+    Restock,
+}
+
+impl Action {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Close => "close",
+            Self::Mode => "mode",
+            Self::Restock => "restock",
+        }
+    }
+}
+
+/// A resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    Healthz,
+    Readyz,
+    Metrics,
+    Tickets,
+    Sku(SkuKey),
+    Step(SkuKey, Action),
+}
+
+impl Route {
+    pub(super) fn of(path: &[u8]) -> Option<Self> {
+        let path = std::str::from_utf8(path).ok()?;
+        let mut parts = path.strip_prefix('/')?.split('/');
+        let route = match (parts.next()?, parts.next()) {
+            ("healthz", None) => return Some(Self::Healthz),
+            ("readyz", None) => return Some(Self::Readyz),
+            ("metrics", None) => return Some(Self::Metrics),
+            ("ops", Some("v1")) => match parts.next()? {
+                "tickets" => Self::Tickets,
+                "activities" => {
+                    let activity = ActivityId(number(parts.next()?)?);
+                    if parts.next()? != "skus" {
+                        return None;
+                    }
+                    let sku = SkuId(number(parts.next()?)?);
+                    let key = SkuKey { activity, sku };
+                    match parts.next() {
+                        None => Self::Sku(key),
+                        Some("open") => Self::Step(key, Action::Open),
+                        Some("close") => Self::Step(key, Action::Close),
+                        Some("mode") => Self::Step(key, Action::Mode),
+                        Some("restock") => Self::Step(key, Action::Restock),
+                        Some(_) => return None,
+                    }
+                }
+                _ => return None,
+            },
+            _ => return None,
+        };
+        parts.next().is_none().then_some(route)
+    }
+
+    pub(super) const fn allow(self) -> &'static str {
+        match self {
+            Self::Healthz | Self::Readyz | Self::Metrics | Self::Sku(_) => "GET, HEAD",
+            Self::Tickets | Self::Step(..) => "POST",
+        }
+    }
+
+    pub(super) fn allows(self, method: Method) -> bool {
+        self.allow().split(", ").any(|name| name == method.as_str())
+    }
+}
+
+/// One spelling per number: digits, no sign, no leading zero.
+fn number(text: &str) -> Option<u64> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    let number = text.parse().ok().filter(|_| plain)?;
+    (1..=ID_MAX).contains(&number).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_names_one_thing_and_others_nothing() {
+        let key = SkuKey {
+            activity: ActivityId(7),
+            sku: SkuId(8),
+        };
+        for (path, route) in [
+            ("/healthz", Some(Route::Healthz)),
+            ("/readyz", Some(Route::Readyz)),
+            ("/metrics", Some(Route::Metrics)),
+            ("/ops/v1/tickets", Some(Route::Tickets)),
+            ("/ops/v1/activities/7/skus/8", Some(Route::Sku(key))),
+            (
+                "/ops/v1/activities/7/skus/8/open",
+                Some(Route::Step(key, Action::Open)),
+            ),
+            (
+                "/ops/v1/activities/7/skus/8/close",
+                Some(Route::Step(key, Action::Close)),
+            ),
+            (
+                "/ops/v1/activities/7/skus/8/mode",
+                Some(Route::Step(key, Action::Mode)),
+            ),
+            (
+                "/ops/v1/activities/7/skus/8/restock",
+                Some(Route::Step(key, Action::Restock)),
+            ),
+        ] {
+            assert_eq!(Route::of(path.as_bytes()), route, "{path}");
+            assert_eq!(Route::of(format!("{path}/").as_bytes()), None, "{path}/");
+        }
+        for path in [
+            "*",
+            "/",
+            "",
+            "/health",
+            "/ops/v1",
+            "/ops/v2/tickets",
+            "/ops/v1/activities/07/skus/8",
+            "/ops/v1/activities/0/skus/8",
+            "/ops/v1/activities/+7/skus/8",
+            "/ops/v1/activities/7/sku/8",
+            "/ops/v1/activities/9223372036854775808/skus/8",
+            "/ops/v1/activities/7/skus/8/burn",
+            "/ops/v1/activities/7/skus/8/open/x",
+            "//healthz",
+        ] {
+            assert_eq!(Route::of(path.as_bytes()), None, "{path}");
+        }
+    }
+}
