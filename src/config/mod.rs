@@ -13,6 +13,7 @@ mod instant;
 mod nearest;
 mod plan;
 mod problem;
+mod sale;
 mod starter;
 mod table;
 pub mod units;
