@@ -39,6 +39,7 @@ enum Command {
     Config(config::ConfigArgs),
     Reconcile(reconcile::ReconcileArgs),
     Export(export::ExportArgs),
+    Bench(Box<bench::BenchArgs>),
 }
 
 fn run(command: Command) -> Result<(), CliError> {
@@ -49,6 +50,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Config(args) => config::run(&args),
         Command::Reconcile(args) => reconcile::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Bench(args) => bench::run(&args),
     }
 }
 

@@ -106,14 +106,14 @@ pub fn run(args: &TicketArgs) -> Result<(), CliError> {
     print(&String::from_utf8_lossy(&ticket))
 }
 
-fn the_activity(plan: &Plan, id: Option<u64>) -> Result<&Activity, CliError> {
+pub(super) fn the_activity(plan: &Plan, id: Option<u64>) -> Result<&Activity, CliError> {
     let all = &plan.sale.activities;
     let ids: Vec<u64> = all.iter().map(|activity| activity.id.0).collect();
     let at = chosen(&ids, id, "--activity", "the file has activities")?;
     Ok(&all[at])
 }
 
-fn the_sku(activity: &Activity, id: Option<u64>) -> Result<&Sku, CliError> {
+pub(super) fn the_sku(activity: &Activity, id: Option<u64>) -> Result<&Sku, CliError> {
     let ids: Vec<u64> = activity.skus.iter().map(|sku| sku.id.0).collect();
     let at = chosen(&ids, id, "--sku", "the activity has SKUs")?;
     Ok(&activity.skus[at])
