@@ -1,8 +1,8 @@
 //! Every row of `forwarded-vectors.jsonl` as bytes through the request parser and `client_address`.
 #![allow(clippy::unwrap_used)] // in a test a panic is the report
 
-#[path = "common/mod.rs"]
-mod common;
+#[path = "vectors/mod.rs"]
+mod vectors;
 
 use serde_json::Value;
 use std::net::IpAddr;
@@ -78,7 +78,7 @@ fn client_of(row: &Row) -> Result<IpAddr, u16> {
 
 #[test]
 fn every_row_names_the_client_it_says() {
-    let data = common::shared_data("forwarded-vectors.jsonl");
+    let data = vectors::shared_data("forwarded-vectors.jsonl");
     let rows: Vec<Row> = data.lines().map(read_row).collect();
     assert_eq!(rows.len(), 37);
     for row in &rows {
@@ -104,7 +104,7 @@ fn every_row_names_the_client_it_says() {
 
 #[test]
 fn where_a_row_allows_two_clients_ours_is_the_last_good_entry() {
-    let data = common::shared_data("forwarded-vectors.jsonl");
+    let data = vectors::shared_data("forwarded-vectors.jsonl");
     let row = data
         .lines()
         .map(read_row)

@@ -5,7 +5,7 @@
     reason = "a test may stop at what it did not expect"
 )]
 
-mod common;
+mod vectors;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -114,7 +114,7 @@ fn drive(raw: &[u8], cuts: impl IntoIterator<Item = usize>) -> Outcome {
 }
 
 fn rows() -> Vec<Value> {
-    let text = common::shared_data("http1-vectors.jsonl");
+    let text = vectors::shared_data("http1-vectors.jsonl");
     let rows: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())

@@ -1,8 +1,8 @@
 //! Every row of `proxy-protocol-vectors.jsonl` through the PROXY parser, whole and at every split.
 #![allow(clippy::unwrap_used)] // in a test a panic is the report
 
-#[path = "common/mod.rs"]
-mod common;
+#[path = "vectors/mod.rs"]
+mod vectors;
 
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -85,7 +85,7 @@ fn expected(row: &Value) -> ProxyParsed {
 
 #[test]
 fn every_row_whole_and_at_every_split() {
-    let data = common::shared_data("proxy-protocol-vectors.jsonl");
+    let data = vectors::shared_data("proxy-protocol-vectors.jsonl");
     let rows: Vec<Value> = data
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())

@@ -1,10 +1,10 @@
 //! Tickets against the shared vectors, our own compact vectors, every flipped bit, and rotation.
 #![allow(clippy::unwrap_used)] // a test that meets one has failed
 
-mod common;
+mod vectors;
 
-use common::shared_data;
 use serde_json::Value;
+use vectors::shared_data;
 use weir_proto::ids::{ActivityId, SkuId, UserId};
 use weir_proto::limits::TICKET_WINDOW_MS_MAX;
 use weir_proto::ticket::{

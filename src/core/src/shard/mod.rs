@@ -11,6 +11,7 @@ mod asks;
 pub mod config;
 pub mod conns;
 pub mod counters;
+mod drain;
 mod intake;
 mod known;
 mod log;
@@ -398,44 +399,6 @@ impl Shard {
             }
         }
         self.due_slots = due;
-    }
-
-    /// SIGTERM: no new connections, replies that are owed go out, idle connections end; then the loop ends.
-    fn drain(&mut self, now: Now, fx: &mut Effects) {
-        if self.draining {
-            return;
-        }
-        self.draining = true;
-        self.drain_due = now.mono.plus_ms(self.config.drain_ms);
-        fx.accept(false);
-        for state in self.skus.states_mut() {
-            if let Some(back) = state.budget.give_back(now.mono) {
-                fx.post(Addr::Owner, Mail::LeaseReturn(back));
-            }
-        }
-        let open: Vec<ConnId> = self.conns.ids().collect();
-        for id in open {
-            if self.conns.get(id).is_some_and(|conn| {
-                conn.phase == Phase::Open && conn.outstanding() == 0 && !conn.parser.is_open()
-            }) {
-                self.finish(now, id, fx);
-            }
-        }
-    }
-
-    fn drain_on(&mut self, now: Now, fx: &mut Effects) {
-        if !self.draining || self.stopped {
-            return;
-        }
-        if now.mono >= self.drain_due {
-            for id in self.conns.ids().collect::<Vec<_>>() {
-                fx.close(id);
-            }
-        }
-        if self.conns.open_count() == 0 {
-            self.stopped = true;
-            fx.stop();
-        }
     }
 
     fn mail(&mut self, now: Now, mail: Mail, fx: &mut Effects) {

@@ -1,0 +1,98 @@
+//! The house rules that a machine can check (`CONTRIBUTING.md` lists them; the rest is taste).
+//!
+//! Every Rust file and manifest of the tree is read, nothing is built. The checkers have tests of their own, with
+//! planted faults: a rule that cannot fail guards nothing.
+#![allow(clippy::unwrap_used)] // a test that meets one has failed
+
+use std::fs;
+use std::path::Path;
+
+#[path = "tidy/manifest.rs"]
+mod manifest;
+#[path = "tidy/rules.rs"]
+mod rules;
+#[path = "tidy/source.rs"]
+mod source;
+
+/// One thing that is wrong; line 0 means the file as a whole.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// From the root of the repository.
+    pub path: String,
+    /// Starting at 1.
+    pub line: usize,
+    /// What, and what to do.
+    pub message: String,
+}
+
+/// Files under `folder` that `wanted` likes, as paths from `root`; build output and hidden folders are left out.
+fn walk(root: &Path, folder: &str, wanted: fn(&str) -> bool, found: &mut Vec<String>) {
+    for entry in fs::read_dir(root.join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let path = if folder.is_empty() {
+            name.clone()
+        } else {
+            format!("{folder}/{name}")
+        };
+        if entry.file_type().unwrap().is_dir() {
+            if !name.starts_with('.') && name != "target" {
+                walk(root, &path, wanted, found);
+            }
+        } else if wanted(&name) {
+            found.push(path);
+        }
+    }
+}
+
+fn files(wanted: fn(&str) -> bool) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = Vec::new();
+    walk(root, "", wanted, &mut paths);
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| (path.clone(), fs::read_to_string(root.join(&path)).unwrap()))
+        .collect()
+}
+
+fn report(findings: &[Finding]) {
+    let lines: Vec<String> = findings
+        .iter()
+        .map(|f| format!("  {}:{}: {}", f.path, f.line, f.message))
+        .collect();
+    assert!(
+        findings.is_empty(),
+        "{} untidy places:\n{}\n",
+        findings.len(),
+        lines.join("\n")
+    );
+}
+
+#[test]
+fn every_rust_file_is_tidy() {
+    let files = files(|name| name.ends_with(".rs"));
+    assert!(
+        files.len() > 100,
+        "only {} files found: is this the root of the tree?",
+        files.len()
+    );
+    let findings: Vec<Finding> = files
+        .iter()
+        .flat_map(|(path, text)| rules::check(&source::Source::new(path, text)))
+        .collect();
+    report(&findings);
+}
+
+#[test]
+fn every_manifest_keeps_its_layer_and_gives_its_reasons() {
+    let mut findings = Vec::new();
+    for (path, text) in files(|name| name == "Cargo.toml") {
+        findings.extend(manifest::check_package(&path, &text));
+        findings.extend(manifest::check_reasons(&path, &text));
+        if path == "Cargo.toml" {
+            findings.extend(manifest::check_lints(&path, &text));
+        }
+    }
+    report(&findings);
+}
