@@ -7,7 +7,8 @@ mod ops_world;
 use ops_world::*;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
-use weir::ops::{AuditLog, OpsToken};
+use weir::keys::OpsToken;
+use weir::ops::AuditLog;
 use weir_core::ask::{Failure, LedgerAnswer, LedgerOp, Mode, Outcome};
 use weir_core::limit::lease::ShardId;
 use weir_core::mail::Addr;
@@ -653,7 +654,7 @@ fn web_pages_and_rebound_names_are_refused() {
 
 #[test]
 fn off_loopback_everything_but_healthz_needs_the_token() {
-    let token = OpsToken::new(TOKEN.as_bytes()).unwrap();
+    let token = OpsToken::new(TOKEN.as_bytes());
     let mut bench = Bench::on("10.0.0.1:9090", Some(token));
     let mut ask = |path: &str, authorization: &str| {
         let text = format!("GET {path} HTTP/1.1\r\nHost: 10.0.0.1:9090\r\n{authorization}\r\n");
@@ -780,7 +781,7 @@ fn drain_answers_who_waits_then_stops() {
 
 #[test]
 fn no_secret_is_in_any_answer_metric_or_audit_line() {
-    let token = OpsToken::new(TOKEN.as_bytes()).unwrap();
+    let token = OpsToken::new(TOKEN.as_bytes());
     let mut bench = Bench::on(LISTEN, Some(token));
     let authorized =
         |text: String| text.replacen("\r\n", &format!("\r\nAuthorization: Bearer {TOKEN}\r\n"), 1);

@@ -26,7 +26,3 @@ pub const TICKET_TTL_S_MAX: u64 = 3_600;
 pub const TICKET_TTL_S: u64 = 300;
 /// Longest name of an operator.
 pub const ACTOR_BYTES_MAX: usize = 64;
-/// Fewest bytes of an operator's token: 128 bits in hexadecimal digits.
-pub const TOKEN_BYTES_MIN: usize = 32;
-/// Longest token.
-pub const TOKEN_BYTES_MAX: usize = 512;

@@ -128,10 +128,13 @@ metrics! {
     // The ledger's owner.
     "weir_ledger_serving" Gauge Max One "1 when the ledger has recovered and answers.";
     "weir_ledger_poisoned" Gauge Max One "1 when the ledger's store failed: no grants until a restart.";
-    "weir_ledger_batches_total" Counter Sum One "Batches sent to the journal.";
+    "weir_ledger_batches_total" Counter Max One "Batches of the journal, as the owner sent and the store committed them.";
     "weir_ledger_entries_total" Counter Sum One "Entries of those batches.";
     "weir_ledger_journal_bytes_total" Counter Sum One "Bytes of those batches.";
-    "weir_ledger_snapshots_total" Counter Sum One "Snapshots made.";
+    "weir_ledger_snapshots_total" Counter Max One "Snapshots made.";
+    "weir_ledger_batch_bytes_total" Counter Sum One "Bytes of batches that the store committed.";
+    "weir_ledger_batches_refused_total" Counter Sum One "Batches that the store refused after a fault.";
+    "weir_ledger_commit_us" Histogram Sum One "How long a commit of the journal took, in microseconds.";
     "weir_ledger_orders_resent_total" Counter Sum One "Reservations handed to the worker again.";
     "weir_ledger_asks_failed_total" Counter Sum One "Asks that were not done, by cause.";
     "weir_ledger_units_total" Gauge Max One "Units ever put on sale.";

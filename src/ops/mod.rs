@@ -8,6 +8,7 @@
 
 mod audit;
 mod conns;
+pub mod drivers;
 pub mod entropy;
 mod gather;
 mod guard;
@@ -23,7 +24,7 @@ mod steps;
 mod tickets;
 
 pub use audit::{AuditError, AuditLog};
-pub use guard::{GuardError, OpsToken};
+pub use guard::TokenNeeded;
 
 use self::conns::{Conns, Phase};
 use self::entropy::Entropy;
@@ -35,6 +36,7 @@ use self::refusal::{Fault, Refusal};
 use self::reply::Reply;
 use self::route::Route;
 use self::steps::Steps;
+use crate::keys::OpsToken;
 use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
@@ -66,7 +68,7 @@ pub struct OpsConfig {
     pub keys: Arc<KeyRing>,
     /// 32 bytes of the system's entropy, fresh for this start.
     pub entropy: Entropy,
-    /// Parts that give counters and must be ready: shards, owner, worker, log.
+    /// Parts that give counters and must be ready: shards, owner, store, worker, log.
     pub parts: Vec<Addr>,
     /// Further samples for `/metrics`.
     pub sources: Vec<Source>,
@@ -151,7 +153,7 @@ impl OpsListener {
     ///
     /// # Errors
     /// `TokenNeeded` when others can reach `listen` and there is no token.
-    pub fn new(config: OpsConfig) -> Result<Self, GuardError> {
+    pub fn new(config: OpsConfig) -> Result<Self, TokenNeeded> {
         Ok(Self {
             guard: Guard::new(config.listen, config.token)?,
             sale: config.sale,

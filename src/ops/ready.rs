@@ -37,7 +37,7 @@ const RULES: &[Rule] = &[
     },
     // Before `serving`: a poisoned owner does not serve either, and this says why.
     Rule {
-        applies: |addr| addr == Addr::Owner,
+        applies: |addr| matches!(addr, Addr::Owner | Addr::Store),
         sample: "weir_ledger_poisoned",
         wanted: 0,
         why: "a write or sync of the ledger's store failed, or its journal cannot be read; nothing is granted until a restart",

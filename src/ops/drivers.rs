@@ -1,0 +1,43 @@
+//! The drivers' and the post office's counters as samples: they have no mailbox to ask.
+
+use weir_core::stats::{Label, Sample};
+use weir_io::post::PostOffice;
+use weir_io::stats::DriverStats;
+
+/// The counters of one driver, or of several that share one.
+pub fn driver_samples(stats: &DriverStats) -> Vec<Sample> {
+    [
+        ("weir_driver_accepts_total", &stats.accepts),
+        ("weir_driver_accept_errors_total", &stats.accept_errors),
+        ("weir_driver_recv_enobufs_total", &stats.recv_enobufs),
+        ("weir_driver_recv_stops_total", &stats.recv_stops),
+        ("weir_driver_cq_overflow_total", &stats.cq_overflow),
+        ("weir_driver_sqe_total", &stats.sqe),
+        ("weir_driver_cqe_total", &stats.cqe),
+        ("weir_driver_enters_total", &stats.enters),
+        ("weir_driver_turns_total", &stats.turns),
+        ("weir_driver_sends_short_total", &stats.sends_short),
+        ("weir_driver_mail_in_total", &stats.mail_in),
+        ("weir_driver_mail_refused_total", &stats.mail_refused),
+    ]
+    .map(|(name, counter)| Sample {
+        name,
+        label: Label::None,
+        value: counter.get(),
+    })
+    .to_vec()
+}
+
+/// The counters of the post office.
+pub fn post_samples(post: &PostOffice) -> Vec<Sample> {
+    [
+        ("weir_driver_mail_dropped_total", &post.dropped),
+        ("weir_log_lines_dropped_total", &post.records_dropped),
+    ]
+    .map(|(name, counter)| Sample {
+        name,
+        label: Label::None,
+        value: counter.get(),
+    })
+    .to_vec()
+}

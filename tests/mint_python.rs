@@ -1,0 +1,57 @@
+//! The Python snippet that a shop may use instead of the operator's listener makes tickets that verify.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+use weir_proto::ids::{ActivityId, PathId, SkuId, UserId};
+use weir_proto::ticket::{Expect, KeyRing, TicketKey, verify};
+
+#[test]
+fn a_ticket_made_by_the_python_snippet_verifies() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("SKIPPED: python3 is not installed on this machine");
+        return;
+    }
+    let dir = std::env::temp_dir().join(format!("weir-mint-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let key_file = dir.join("ticket.key");
+    let secret: Vec<u8> = (0..32).map(|byte| byte * 7 + 1).collect();
+    let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    std::fs::write(&key_file, hex + "\n").unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/mint_ticket.py");
+    let output = Command::new("python3")
+        .arg(script)
+        .arg(&key_file)
+        .args(["k1", "10001", "8", "p_7vKh2P", "90001", "42", "60"])
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let ticket = output.stdout.trim_ascii();
+    let ring = KeyRing::new(TicketKey::new(b"k1", &secret).unwrap(), None).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let expect = Expect {
+        activity: ActivityId(10_001),
+        sku: SkuId(90_001),
+        user: UserId(42),
+        activity_version: 8,
+        path_id: PathId::new(b"p_7vKh2P").unwrap(),
+        device: None,
+        device_salt: &[0; 32],
+        wall_ms: now.as_millis() as u64,
+        leeway_ms: 5_000,
+    };
+    let claims = verify(ticket, &ring, &expect).unwrap();
+    assert_eq!(claims.expires_at_ms - claims.not_before_ms, 60_000);
+    assert!(
+        claims.nonce.raw().is_some(),
+        "a nonce that fits the compact form, too"
+    );
+    let other = KeyRing::new(TicketKey::new(b"k1", &[9; 32]).unwrap(), None).unwrap();
+    assert!(verify(ticket, &other, &expect).is_err());
+}
