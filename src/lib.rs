@@ -5,4 +5,5 @@ pub mod keys;
 pub mod log;
 pub mod ops;
 pub mod orders;
+pub mod serve;
 pub mod store;

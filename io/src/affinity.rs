@@ -10,3 +10,11 @@ use crate::sys;
 pub fn pin_this_thread(cpu: usize) -> Result<(), DriverError> {
     sys::affinity::pin_this_thread(cpu).map_err(|error| DriverError::Pin { cpu, error })
 }
+
+/// The cores that this process may use, in order; never empty.
+///
+/// # Errors
+/// Whatever the system says; not expected.
+pub fn allowed_cpus() -> std::io::Result<Vec<usize>> {
+    sys::affinity::allowed_cpus()
+}

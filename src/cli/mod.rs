@@ -10,6 +10,7 @@ mod export;
 mod init;
 mod keygen;
 mod reconcile;
+mod serve;
 pub mod sim;
 mod ticket;
 
@@ -34,6 +35,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Init(init::InitArgs),
+    Serve(serve::ServeArgs),
     Keygen(keygen::KeygenArgs),
     Ticket(ticket::TicketArgs),
     Config(config::ConfigArgs),
@@ -45,6 +47,7 @@ enum Command {
 fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Init(args) => init::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Keygen(args) => keygen::run(&args),
         Command::Ticket(args) => ticket::run(&args),
         Command::Config(args) => config::run(&args),

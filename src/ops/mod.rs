@@ -234,7 +234,7 @@ impl OpsListener {
     ) -> Result<Served, Refusal> {
         self.guard.check_source(request)?;
         let route = Route::of(request.path);
-        if route != Some(Route::Healthz) {
+        if !matches!(route, Some(Route::Healthz | Route::Readyz)) {
             // Before the path is judged: a stranger does not learn what is here.
             self.guard.check_token(request)?;
         }

@@ -18,6 +18,8 @@ pub const SKUS_PER_ACTIVITY_MAX: usize = 64;
 pub const BUDGET_BURST_MS: u64 = 200;
 /// A lease unspent for so long is void: a shard that sleeps or is cut off cannot hoard tokens for a later burst.
 pub const LEASE_TTL_MS: u64 = 2_000;
+/// A lease is renewed so long before it expires: many round trips to a busy owner, a small part of its life.
+pub const LEASE_RENEW_MS: u64 = 500;
 /// Fewest tokens that a draw asks for: a quiet shard can answer the first turns of a burst without a round trip.
 pub const LEASE_TOKENS_MIN: u32 = 32;
 /// Most tokens of one draw: bounds what a crash can waste.

@@ -371,3 +371,25 @@ fn a_quiet_share_asks_for_little_and_demand_fades() {
         (weir_core::limits::LEASE_TOKENS_MIN, 1)
     );
 }
+
+#[test]
+fn a_quiet_share_is_renewed_before_its_lease_expires() {
+    // The first buyer after a pause of any length finds tokens.
+    let mut book = book(10_000, 1);
+    let mut share = share(0, 9);
+    let mut now = at_ms(2_000);
+    for _ in 0..100 {
+        if let Some(draw) = share.want(now) {
+            let grant = book.draw(now, &draw).expect("current");
+            assert!(share.grant(now, &grant));
+        }
+        let next = share
+            .next_deadline()
+            .expect("a share that holds tokens has to renew them");
+        assert!(next > now, "no deadline in the past: the loop would spin");
+        let before = Mono(next.0 - 1);
+        assert!(share.clone().take(before, 1), "tokens at every instant");
+        now = next;
+    }
+    share.audit();
+}

@@ -5,8 +5,8 @@
 //! + returned + wasted + held; at most one draw is outstanding; none left = closed, and nobody waits in a request.
 
 use super::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
-use crate::limits::{LEASE_RESEND_MS, LEASE_TOKENS_MAX, LEASE_TOKENS_MIN};
-use crate::time::Mono;
+use crate::limits::{LEASE_RENEW_MS, LEASE_RESEND_MS, LEASE_TOKENS_MAX, LEASE_TOKENS_MIN};
+use crate::time::{Mono, NS_PER_MS};
 use weir_proto::ids::SkuKey;
 
 /// Demand is counted in windows of 2^26 ns (67 ms), so that a window's number is a shift.
@@ -44,7 +44,7 @@ pub struct ShareBooks {
 }
 
 /// The share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BudgetShare {
     shard: ShardId,
     sku: SkuKey,
@@ -110,7 +110,8 @@ impl BudgetShare {
             return Some(outstanding.draw);
         }
         let target = self.target();
-        if now < self.draw_not_before || self.held() >= target.div_ceil(2) {
+        let lasting = self.lasting(now);
+        if now < self.draw_not_before || lasting >= target.div_ceil(2) {
             return None;
         }
         self.seq += 1;
@@ -119,7 +120,7 @@ impl BudgetShare {
             sku: self.sku,
             shard_boot: self.shard_boot,
             seq: self.seq,
-            want: target - self.held(),
+            want: target - lasting,
             weight: self.weight(),
         };
         self.outstanding = Some(Outstanding { draw, sent: now });
@@ -147,10 +148,11 @@ impl BudgetShare {
             self.draw_not_before = now.plus_ms(grant.retry_ms);
         }
         self.books.granted += u64::from(grant.tokens);
-        self.keep(Lease {
+        let lease = Lease {
             tokens: grant.tokens,
             expires: outstanding.sent.plus_ms(grant.ttl_ms),
-        });
+        };
+        self.keep(now, lease);
         self.expire(now);
         true
     }
@@ -180,8 +182,29 @@ impl BudgetShare {
     pub fn next_deadline(&self) -> Option<Mono> {
         match &self.outstanding {
             Some(outstanding) => Some(outstanding.sent.plus_ms(LEASE_RESEND_MS)),
-            None => (self.held() < self.target().div_ceil(2)).then_some(self.draw_not_before),
+            None => {
+                // Until when what lasts is enough; the newer lease lives longer.
+                let enough = self.target().div_ceil(2);
+                let lasts_until = if self.newer.tokens >= enough {
+                    self.newer.expires
+                } else if self.held() >= enough {
+                    self.older.expires
+                } else {
+                    Mono(0)
+                };
+                let renew_at = Mono(lasts_until.0.saturating_sub(LEASE_RENEW_MS * NS_PER_MS));
+                Some(renew_at.max(self.draw_not_before))
+            }
         }
+    }
+
+    /// Tokens that are not about to expire: a quiet share is renewed in time, so that the first buyer after a pause finds some.
+    fn lasting(&self, now: Mono) -> u32 {
+        let leases = [&self.older, &self.newer].into_iter();
+        leases
+            .filter(|lease| lease.expires > now.plus_ms(LEASE_RENEW_MS))
+            .map(|lease| lease.tokens)
+            .sum()
     }
 
     /// Tokens held; some may be found expired at the next `take`.
@@ -209,7 +232,12 @@ impl BudgetShare {
         );
     }
 
-    fn keep(&mut self, lease: Lease) {
+    fn keep(&mut self, now: Mono, lease: Lease) {
+        if self.newer.tokens > 0 && self.older.expires <= now.plus_ms(LEASE_RENEW_MS) {
+            // Merging would take the newer one's life: what is about to expire is given up instead.
+            self.books.wasted += u64::from(self.older.tokens);
+            self.older = Lease::default();
+        }
         if self.older.tokens == 0 {
             self.older = self.newer;
         } else if self.newer.tokens > 0 {

@@ -1,0 +1,40 @@
+//! `weir serve`: runs the server until SIGTERM.
+
+use super::CliError;
+use crate::config;
+use crate::serve::{self, footprint_text};
+use clap::Args;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Run the server until SIGTERM (a second signal ends it at once).
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  weir serve --config shop/weir.toml\n\nIt prints `serving` with both addresses once every part is ready."
+)]
+pub struct ServeArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Runs it.
+pub fn run(args: &ServeArgs) -> Result<(), CliError> {
+    weir_io::signals::block().map_err(CliError::input)?; // before any thread: all inherit it
+    let plan = config::load_for_this_host(&args.config).map_err(CliError::input)?;
+    // Standard error may be closed; serving does not depend on it.
+    let say = |text: String| {
+        let _ = writeln!(std::io::stderr(), "weir: {text}");
+    };
+    say(footprint_text(&plan));
+    let server = serve::start(&plan).map_err(CliError::input)?;
+    say(format!(
+        "serving http://{} (ops http://{})",
+        server.listen, server.ops
+    ));
+    server
+        .run_until_signal()
+        .map_err(|error| CliError::Broken(error.to_string()))?;
+    say("stopped: every answer that was owed has left".to_owned());
+    Ok(())
+}

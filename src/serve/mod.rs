@@ -1,0 +1,367 @@
+//! `weir serve`: opens the stores, starts every part on its thread, tells when it serves, and ends in order.
+//!
+//! Called by the command line. Parts: shards (uring, pinned), owner, ledger store, worker, order store, log (mailbox
+//! threads), ops (uring). They end in stages, so that each finds the parts it needs alive: shards, worker, owner, rest.
+
+mod error;
+mod probe;
+mod sources;
+
+pub use error::ServeError;
+
+use crate::config::{Footprint, LogTarget, Plan};
+use crate::log::LogWriter;
+use crate::ops::limits::OPS_CONNS_MAX;
+use crate::ops::{AuditLog, OpsConfig, OpsListener};
+use crate::orders::store::OrderStore;
+use crate::store::{LedgerStore, StoreConfig};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use weir_core::ledger::owner::{Owner, OwnerConfig};
+use weir_core::limit::lease::ShardId;
+use weir_core::mail::Addr;
+use weir_core::order::worker::Worker;
+use weir_core::port::Handler;
+use weir_core::shard::Shard;
+use weir_io::drain::DrainSwitch;
+use weir_io::error::DriverError;
+use weir_io::mailbox::{MailboxConfig, run_mailbox};
+use weir_io::net::ListenSocket;
+use weir_io::post::PostOffice;
+use weir_io::stats::DriverStats;
+use weir_io::uring::{self, UringConfig};
+use weir_io::{affinity, clock, rlimit, signals};
+
+/// How long the parts may take until `/readyz` is 200: recovery reads the whole journal.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// The worker numbers its batches by its boot number, shifted left by 40: 24 bits fit.
+const WORKER_BOOT_MASK: u64 = (1 << 24) - 1;
+
+/// What a thread says when it ends.
+type Ended = (Addr, Result<(), DriverError>);
+
+/// Something that the waiting main thread hears of.
+enum News {
+    Ended(Ended),
+    Signal,
+}
+
+/// Threads that end together.
+struct Stage {
+    drain: Arc<DrainSwitch>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A running server.
+pub struct Server {
+    stages: Vec<Stage>,
+    news: Receiver<News>,
+    sender: Sender<News>,
+    /// Where buyers come in.
+    pub listen: SocketAddr,
+    /// Where the operator comes in.
+    pub ops: SocketAddr,
+}
+
+/// What every part's thread needs.
+struct Hall {
+    post: Arc<PostOffice>,
+    news: Sender<News>,
+    /// One for all: a counter's cache line is touched once per turn.
+    stats: Arc<DriverStats>,
+}
+
+impl Hall {
+    fn stage(&self) -> Stage {
+        Stage {
+            drain: Arc::new(DrainSwitch::new(Arc::clone(&self.post))),
+            threads: Vec::new(),
+        }
+    }
+
+    /// Runs a part that has only mail.
+    fn mailbox(
+        &self,
+        stage: &mut Stage,
+        addr: Addr,
+        handler: Box<dyn Handler>,
+    ) -> Result<(), ServeError> {
+        let (post, drain, stats) = (
+            Arc::clone(&self.post),
+            Arc::clone(&stage.drain),
+            Arc::clone(&self.stats),
+        );
+        self.spawn(stage, addr, move || {
+            run_mailbox(
+                MailboxConfig { addr, cpu: None },
+                handler,
+                post,
+                drain,
+                stats,
+            )
+        })
+    }
+
+    /// Runs a part that has sockets.
+    fn ring(
+        &self,
+        stage: &mut Stage,
+        config: UringConfig,
+        handler: Box<dyn Handler>,
+    ) -> Result<(), ServeError> {
+        let (post, drain, stats) = (
+            Arc::clone(&self.post),
+            Arc::clone(&stage.drain),
+            Arc::clone(&self.stats),
+        );
+        self.spawn(stage, config.addr, move || {
+            uring::run(config, handler, post, drain, stats)
+        })
+    }
+
+    fn spawn(
+        &self,
+        stage: &mut Stage,
+        addr: Addr,
+        run: impl FnOnce() -> Result<Box<dyn Handler>, DriverError> + Send + 'static,
+    ) -> Result<(), ServeError> {
+        let news = self.news.clone();
+        let body = move || {
+            let result = run().map(drop);
+            // The main thread hears it, unless it has gone: then nobody needs to.
+            let _ = news.send(News::Ended((addr, result)));
+        };
+        let thread = std::thread::Builder::new()
+            .name(name_of(addr))
+            .spawn(body)
+            .map_err(ServeError::Thread)?;
+        stage.threads.push(thread);
+        Ok(())
+    }
+}
+
+fn name_of(addr: Addr) -> String {
+    match addr {
+        Addr::Shard(shard) => format!("weir-shard-{}", shard.0),
+        other => format!("weir-{}", format!("{other:?}").to_lowercase()),
+    }
+}
+
+/// Opens the stores, binds the sockets, starts every part and waits until all of them serve.
+///
+/// # Errors
+/// [`ServeError`]: each says what, where and the remedy. Nothing runs then.
+pub fn start(plan: &Plan) -> Result<Server, ServeError> {
+    rlimit::raise_open_files().map_err(ServeError::Limits)?;
+    // The stores first: they refuse another server's directory before any socket is bound.
+    let ledger = LedgerStore::open(&StoreConfig::new(&plan.store.dir))?;
+    let orders = OrderStore::open(&plan.store.orders())?;
+    let audit = AuditLog::open(&plan.ops.audit_log)?;
+    let listeners = ListenSocket::bind_shared(plan.listen, usize::from(plan.shards_count))?;
+    let ops_listener = ListenSocket::bind(plan.ops.listen)?;
+    let (listen, ops) = (listeners[0].local_addr(), ops_listener.local_addr());
+
+    let shards: Vec<Addr> = (0..plan.shards_count)
+        .map(|shard| Addr::Shard(ShardId(shard)))
+        .collect();
+    let mut parts = vec![
+        Addr::Owner,
+        Addr::Store,
+        Addr::Worker,
+        Addr::OrderStore,
+        Addr::Ops,
+    ];
+    parts.extend(&shards);
+    let log = open_log(&plan.log)?;
+    parts.extend(log.is_some().then_some(Addr::Log));
+    let post = Arc::new(PostOffice::new(parts).map_err(ServeError::Doorbell)?);
+    let (sender, news) = channel();
+    let hall = Hall {
+        post,
+        news: sender.clone(),
+        stats: Arc::default(),
+    };
+
+    let (mut rest, mut owner, mut worker, mut front) =
+        (hall.stage(), hall.stage(), hall.stage(), hall.stage());
+    hall.mailbox(&mut rest, Addr::Store, Box::new(ledger))?;
+    hall.mailbox(&mut rest, Addr::OrderStore, Box::new(orders))?;
+    if let Some(log) = log {
+        hall.mailbox(&mut rest, Addr::Log, Box::new(LogWriter::new(log)))?;
+    }
+    let seed = || {
+        crate::keys::random::<8>()
+            .map(u64::from_le_bytes)
+            .map_err(ServeError::Entropy)
+    };
+    let owner_config = OwnerConfig {
+        sale: Arc::clone(&plan.sale),
+        shards_count: plan.shards_count,
+        seed: seed()?,
+        #[cfg(weir_planted)]
+        planted: weir_core::planted::Planted::None,
+    };
+    hall.mailbox(&mut owner, Addr::Owner, Box::new(Owner::new(owner_config)))?;
+    hall.mailbox(
+        &mut worker,
+        Addr::Worker,
+        Box::new(Worker::new(
+            Arc::clone(&plan.sale),
+            (seed()? & WORKER_BOOT_MASK) as u32,
+        )),
+    )?;
+    let ops_config = ops_config(plan, &hall, ops, audit, &shards)?;
+    let ops_ring = UringConfig {
+        listen: Some(ops_listener),
+        conns_max: OPS_CONNS_MAX as u32,
+        ring_entries: 128,
+        recv_buffers: 64,
+        ..UringConfig::new(Addr::Ops)
+    };
+    hall.ring(&mut rest, ops_ring, Box::new(OpsListener::new(ops_config)?))?;
+    let cpus = affinity::allowed_cpus().map_err(ServeError::Cpus)?;
+    for ((index, listener), addr) in (0_u16..).zip(listeners).zip(&shards) {
+        let config = plan.shard_config(ShardId(index), seed()?, seed()?);
+        let ring = UringConfig {
+            listen: Some(listener),
+            conns_max: config.conns_max as u32,
+            cpu: Some(cpus[usize::from(index) % cpus.len()]),
+            ..UringConfig::new(*addr)
+        };
+        hall.ring(
+            &mut front,
+            ring,
+            Box::new(Shard::new(clock::read(), config)),
+        )?;
+    }
+    let server = Server {
+        stages: vec![front, worker, owner, rest],
+        news,
+        sender,
+        listen,
+        ops,
+    };
+    server.wait_until_ready()?;
+    Ok(server)
+}
+
+fn ops_config(
+    plan: &Plan,
+    hall: &Hall,
+    listen: SocketAddr,
+    audit: AuditLog,
+    shards: &[Addr],
+) -> Result<OpsConfig, ServeError> {
+    let mut parts = vec![Addr::Owner, Addr::Store, Addr::Worker];
+    parts.extend(shards);
+    parts.extend((plan.log != LogTarget::Off).then_some(Addr::Log));
+    let random = |error| ServeError::Entropy(error);
+    Ok(OpsConfig {
+        listen,
+        token: plan.ops.token.clone(),
+        sale: Arc::clone(&plan.sale),
+        keys: Arc::clone(&plan.shard.keys),
+        entropy: crate::ops::entropy::Entropy::new(crate::keys::random().map_err(random)?),
+        parts,
+        sources: sources::sources(&hall.stats, &hall.post),
+        audit,
+        boot: u64::from(u32::from_le_bytes(crate::keys::random().map_err(random)?)),
+    })
+}
+
+fn open_log(target: &LogTarget) -> Result<Option<Box<dyn Write + Send>>, ServeError> {
+    Ok(match target {
+        LogTarget::Off => None,
+        LogTarget::Stdout => Some(Box::new(std::io::stdout())),
+        LogTarget::File(path) => {
+            let file = OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o600)
+                .open(path);
+            Some(Box::new(
+                file.map_err(|error| ServeError::Log(path.clone(), error))?,
+            ))
+        }
+    })
+}
+
+impl Server {
+    fn wait_until_ready(&self) -> Result<(), ServeError> {
+        let until = Instant::now() + READY_WITHIN;
+        let mut missing = String::from("no answer");
+        while Instant::now() < until {
+            if let Ok(News::Ended((addr, result))) = self.news.try_recv() {
+                return Err(ServeError::Part(name_of(addr), result.err()));
+            }
+            match probe::readyz(self.ops) {
+                Ok(()) => return Ok(()),
+                Err(why) => missing = why,
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(ServeError::NotReady(missing))
+    }
+
+    /// Waits for SIGTERM or SIGINT, then ends in order; a second signal ends the process at once.
+    ///
+    /// # Errors
+    /// `Part` when a part ended by itself: the process must not go on without it.
+    pub fn run_until_signal(self) -> Result<(), ServeError> {
+        let sender = self.sender.clone();
+        std::thread::Builder::new()
+            .name("weir-signals".to_owned())
+            .spawn(move || {
+                signals::wait();
+                let _ = sender.send(News::Signal);
+                signals::wait();
+                std::process::exit(1);
+            })
+            .map_err(ServeError::Thread)?;
+        match self.news.recv() {
+            Ok(News::Signal) => self.stop(),
+            Ok(News::Ended((addr, result))) => Err(ServeError::Part(name_of(addr), result.err())),
+            Err(_) => unreachable!("this server holds a sender itself"),
+        }
+    }
+
+    /// Ends in order: shards answer what they owe, the worker hands over, the owner commits, then the rest.
+    ///
+    /// # Errors
+    /// `Part` when a part failed while it ended.
+    pub fn stop(self) -> Result<(), ServeError> {
+        for stage in self.stages {
+            stage.drain.throw();
+            for thread in stage.threads {
+                // A panic aborts the process before it could be seen here.
+                let _ = thread.join();
+            }
+        }
+        while let Ok(news) = self.news.try_recv() {
+            if let News::Ended((addr, Err(error))) = news {
+                return Err(ServeError::Part(name_of(addr), Some(error)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The lines that `serve` prints before it starts: what it will take of the machine.
+pub fn footprint_text(plan: &Plan) -> String {
+    let footprint = Footprint::of(plan);
+    let mib = |bytes: u64| bytes.div_ceil(1024 * 1024);
+    format!(
+        "{} shard(s) of at most {} MiB each, {} MiB shared; up to {} connections",
+        footprint.shards_count,
+        mib(footprint.shard_bytes),
+        mib(footprint.shared_bytes),
+        u64::from(plan.shards_count) * plan.shard.conns_max as u64,
+    )
+}
