@@ -5,12 +5,13 @@ use std::path::PathBuf;
 /// The text of `shared/data/<name>`.
 ///
 /// Looked for in `$WEIR_SHARED/data`, then beside the repository (`../shared/data`), then one level higher
-/// (a worktree).
+/// (a worktree), then among the copies in `tests/data`.
 pub fn shared_data(name: &str) -> String {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let mut places = vec![
         here.join("../../shared/data"),
         here.join("../../../shared/data"),
+        here.join("../tests/data"),
     ];
     if let Some(shared) = std::env::var_os("WEIR_SHARED") {
         places.insert(0, PathBuf::from(shared).join("data"));

@@ -17,12 +17,12 @@ fn vectors_path() -> PathBuf {
         .map(PathBuf::from)
         .into_iter()
         .collect();
-    roots.extend(["../../../shared", "../../../../shared"].map(|up| here.join(up)));
+    roots.extend(["../../../shared", "../../../../shared", "../../tests"].map(|up| here.join(up)));
     roots
         .iter()
         .flat_map(|root| [root.join("limiter-vectors.json"), root.join("data/limiter-vectors.json")])
         .find(|path| path.is_file())
-        .expect("limiter-vectors.json is found below WEIR_SHARED or ../shared/data beside the repository")
+        .expect("limiter-vectors.json is found below WEIR_SHARED, in ../shared/data beside the repository, or in tests/data")
 }
 
 fn rate_of(v: &Value) -> Rate {

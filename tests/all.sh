@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# The test command: installs what it needs, checks, tests, and ends with "N passed, N failed, N skipped".
+#
+#   tests/all.sh            everything
+#   tests/all.sh STEP...    only these steps (names as printed), for a quick look
+#
+# Needs a Rust toolchain and a C compiler; on Debian and Ubuntu it fetches the rest when it is missing. Exit code 0 only
+# when nothing failed; with CI=true also nothing may be skipped.
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 2
+
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 # nothing is built twice here: incremental files only cost time
+logs="$(mktemp -d)" || exit 2
+trap 'rm -rf "$logs"' EXIT
+only=" $* "
+passed=0 failed=0 skipped=0
+broken=() # names of the steps that failed
+
+# run SECONDS NAME COMMAND...: one step, with a header, its time, and its counts added to the sum.
+run() {
+    local limit_s="$1" name="$2" log="$logs/$2" start_s=$SECONDS code
+    shift 2
+    if [ "$only" != "  " ] && [[ "$only" != *" $name "* ]]; then return; fi
+    printf '\n== %s: %s\n' "$name" "$*"
+    timeout --kill-after=10 "$limit_s" "$@" 2>&1 | tee "$log"
+    code=$?
+    count "$name" "$code" "$log"
+    [ "$code" = 124 ] && echo "   no end after $limit_s s: stopped"
+    printf '== %s: %s after %d s\n' "$name" "$([ "$code" = 0 ] && echo ok || echo "FAILED (exit $code)")" $((SECONDS - start_s))
+}
+
+# Sums the "test result:" lines of a step and its lines that say SKIPPED. A step without such lines is one test.
+count() {
+    local name="$1" code="$2" log="$3" sums tests=0 ok=0 bad=0 left=0
+    sums="$(awk '/^test result: / { tests++; for (i = 2; i <= NF; i++) {
+        if ($i ~ /^passed/) ok += $(i - 1); if ($i ~ /^failed/) bad += $(i - 1); if ($i ~ /^ignored/) left += $(i - 1) } }
+        /^SKIPPED/ { left++ } END { print tests + 0, ok + 0, bad + 0, left + 0 }' "$log")"
+    read -r tests ok bad left <<<"$sums"
+    if [ "$tests" = 0 ] && [ "$code" = 0 ]; then ok=1; fi
+    if [ "$code" != 0 ]; then
+        broken+=("$name")
+        [ "$bad" = 0 ] && bad=1 # it did not build, was stopped, or has no counts of its own
+    fi
+    passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
+}
+
+# fetch COMMAND PACKAGE: makes sure that a command is there.
+fetch() {
+    command -v "$1" >/dev/null && return
+    echo "   $1 is missing; installing $2"
+    local as_root=()
+    [ "$(id -u)" = 0 ] || as_root=(sudo -n)
+    if command -v apt-get >/dev/null; then
+        [ -e "$logs/updated" ] || { timeout 120 "${as_root[@]}" apt-get update -qq && touch "$logs/updated"; }
+        DEBIAN_FRONTEND=noninteractive timeout 300 "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$2" >"$logs/apt" 2>&1
+    fi
+    command -v "$1" >/dev/null && return
+    [ -e "$logs/apt" ] && tail -3 "$logs/apt"
+    echo "weir: $1 is needed and could not be installed: please install the package $2 (Debian's name) and run this again"
+    exit 2
+}
+
+need() {
+    command -v cargo >/dev/null || {
+        echo "weir: cargo is needed: please install Rust from https://rustup.rs and run this again"
+        exit 2
+    }
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add rustfmt clippy || {
+        echo "weir: the Rust components rustfmt and clippy are needed: please run 'rustup component add rustfmt clippy'"
+        exit 2
+    }
+    command -v cc >/dev/null || fetch cc gcc
+    fetch python3 python3
+    fetch curl curl
+    fetch sqlite3 sqlite3
+    fetch openssl openssl
+}
+
+echo "weir's tests on $(nproc) cores, $(uname -sr), $(rustc --version)"
+need
+
+run 60 fmt cargo fmt --all --check
+run 600 clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+# Unit tests, vectors, properties, stories on every driver, the stores against SQLite, the program's own commands.
+run 900 tests cargo test --workspace --locked --no-fail-fast
+# The faults that are put in on purpose: each must be found by the check that is there for it.
+RUSTC_WORKSPACE_WRAPPER="$PWD/tests/planted_rustc.sh" run 600 planted \
+    cargo test --locked --no-fail-fast -p weir-core --test ledger_planted --test ledger_owner
+run 900 release cargo build --release --locked
+
+printf '\ntook %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))
+[ "${#broken[@]}" = 0 ] || echo "failed steps: ${broken[*]}"
+[ "$skipped" = 0 ] || [ "${CI:-}" != true ] || echo "skipped tests count as a failure because CI=true"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && { [ "$skipped" = 0 ] || [ "${CI:-}" != true ]; }
