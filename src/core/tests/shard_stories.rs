@@ -469,3 +469,37 @@ fn drain_answers_what_is_owed_and_ends() {
     kit.end_turn();
     assert!(kit.ops.iter().any(|op| matches!(op, Op::Stop)));
 }
+
+#[test]
+fn a_request_has_its_own_deadline_not_the_one_of_the_request_before_it() {
+    let mut kit = Kit::open(config());
+    kit.connect(0);
+    kit.bytes(0, b"GET /first HTTP/1.1\r\nHost: w");
+    kit.end_turn();
+    kit.run_ms(4_900);
+    kit.bytes(0, b"eir.test\r\n\r\nGET /second HTTP/1.1\r\n");
+    kit.end_turn();
+    kit.run_ms(4_000); // past the first one's deadline, within the second one's
+    kit.bytes(0, b"Host: weir.test\r\n\r\n");
+    kit.end_turn();
+    let codes: Vec<u16> = kit.replies(0).iter().map(|reply| reply.0).collect();
+    assert_eq!(codes, [404, 404]);
+}
+
+#[test]
+fn drain_ends_a_connection_as_soon_as_its_last_answer_is_out() {
+    let mut kit = Kit::open(config());
+    kit.connect(0);
+    kit.bytes(0, &submit(7, "request-0001", &ticket(7, 1, true)));
+    kit.end_turn();
+    let ask = kit.asks().pop().unwrap();
+    kit.event(Event::Drain);
+    kit.end_turn();
+    assert!(!kit.ops.iter().any(|op| matches!(op, Op::Finish(_))));
+    kit.answer(&ask, LedgerAnswer::Granted(held(1)));
+    assert!(
+        kit.ops
+            .iter()
+            .any(|op| matches!(op, Op::Finish(conn) if *conn == Kit::conn(0)))
+    );
+}

@@ -108,6 +108,11 @@ impl Conn {
         self.next_in.wrapping_sub(self.next_out)
     }
 
+    /// True when nothing is being read and nothing is owed.
+    pub fn is_quiet(&self) -> bool {
+        self.phase == Phase::Open && self.outstanding() == 0 && !self.parser.is_open()
+    }
+
     fn due(&self) -> Mono {
         // While we owe a reply the client is not the slow one.
         let read = if self.outstanding() > 0 && self.phase != Phase::Lingering {
@@ -202,7 +207,8 @@ impl Conns {
     }
 
     /// Sets the read deadline after bytes were looked at: the head's and the body's start once, the idle one each time.
-    pub fn after_read(&mut self, now: Mono, id: ConnId, was_open: bool) {
+    /// `same`: the request in the parser is the one that was there before.
+    pub fn after_read(&mut self, now: Mono, id: ConnId, same: bool) {
         let Timeouts {
             head_ms,
             body_ms,
@@ -213,14 +219,13 @@ impl Conns {
         if matches!(conn.phase, Phase::Lingering | Phase::Proxy) {
             return;
         }
+        conn.in_body &= same;
         if !conn.parser.is_open() {
-            conn.in_body = false;
             conn.read_due = now.plus_ms(idle_ms);
         } else if conn.parser.is_in_body() && !conn.in_body {
             conn.in_body = true;
             conn.read_due = now.plus_ms(body_ms);
-        } else if !was_open {
-            conn.in_body = false;
+        } else if !same {
             conn.read_due = now.plus_ms(head_ms);
         }
         self.rearm(now, id);

@@ -52,7 +52,7 @@ impl Intake<'_> {
             return true;
         };
         conn.ended |= input.ended();
-        let was_open = conn.parser.is_open();
+        let (was_open, first_in) = (conn.parser.is_open(), conn.next_in);
         if conn.phase == Phase::Proxy && !self.proxy_header(now, id, &mut input) {
             return true;
         }
@@ -71,8 +71,13 @@ impl Intake<'_> {
                 break;
             }
         }
-        self.conns
-            .after_read(now.mono, id, was_open && !input.bytes().is_empty());
+        // A request that began in this event has its own deadline, not the one of the request before it.
+        let same = was_open
+            && self
+                .conns
+                .get(id)
+                .is_some_and(|conn| conn.next_in == first_in);
+        self.conns.after_read(now.mono, id, same);
         reads_on
     }
 

@@ -26,7 +26,7 @@ pub use wheel::ARM_AHEAD_MS;
 
 use self::asks::{Asks, ReplyTo, RequestName};
 use self::config::{KeyedLimit, ShardConfig};
-use self::conns::{Conns, Overdue, Phase};
+use self::conns::{Conn, Conns, Overdue, Phase};
 use self::counters::Counters;
 use self::intake::Intake;
 use self::known::KnownCache;
@@ -246,13 +246,18 @@ impl Shard {
             return; // its closing reply is on its way
         }
         if conn.parser.is_open() || conn.phase == Phase::Proxy {
-            self.refuse_bytes(now, id, Reason::HttpSyntax);
+            self.refuse_bytes(now, id, Reason::HttpSyntax, fx);
         } else if conn.outstanding() == 0 {
             self.finish(now, id, fx);
         }
     }
 
-    fn refuse_bytes(&mut self, now: Now, id: ConnId, reason: Reason) {
+    /// Answers bytes that will never be a request; without a word when no room for a word is left.
+    fn refuse_bytes(&mut self, now: Now, id: ConnId, reason: Reason, fx: &mut Effects) {
+        if !self.staged.has_room() || !self.replies.has_room() {
+            fx.close(id);
+            return;
+        }
         let mut intake = Intake {
             config: &self.config,
             conns: &mut self.conns,
@@ -352,11 +357,8 @@ impl Shard {
             &stationery,
             fx,
         );
-        if self
-            .conns
-            .get(reply_to.conn)
-            .is_some_and(|conn| conn.ended && conn.phase == Phase::Open && conn.outstanding() == 0)
-        {
+        let no_more = |conn: &Conn| (conn.ended || self.draining) && conn.is_quiet();
+        if self.conns.get(reply_to.conn).is_some_and(no_more) {
             self.finish(now, reply_to.conn, fx);
         }
     }
@@ -392,8 +394,8 @@ impl Shard {
             };
             self.counters.timeouts += 1;
             match overdue {
-                Overdue::Head => self.refuse_bytes(now, id, Reason::HttpHeadTimeout),
-                Overdue::Body => self.refuse_bytes(now, id, Reason::HttpBodyTimeout),
+                Overdue::Head => self.refuse_bytes(now, id, Reason::HttpHeadTimeout, fx),
+                Overdue::Body => self.refuse_bytes(now, id, Reason::HttpBodyTimeout, fx),
                 Overdue::Idle => self.finish(now, id, fx),
                 Overdue::Write | Overdue::Linger => fx.close(id),
             }
