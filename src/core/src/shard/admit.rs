@@ -19,7 +19,7 @@ use crate::time::{Now, WallMs};
 use core::net::IpAddr;
 use weir_proto::addr::IpKey;
 use weir_proto::answer::{Code, Reason, RequestState};
-use weir_proto::ids::SkuKey;
+use weir_proto::ids::{SkuKey, UserId};
 use weir_proto::ticket::{Claims, DeviceClaim, Expect, TicketReject, authenticate_with_kid};
 
 /// A degraded SKU spends so many budget tokens for one admission: half its rate (requirement J1).
@@ -160,23 +160,33 @@ impl Shard {
     /// Stage 4: the ticket (B4's order).
     fn ticket(&mut self, now: Now, call: &SubmitCall, index: SkuIndex) -> Result<Claims, Refusal> {
         let claims = self.authentic(call.ticket)?;
-        let submit = &call.submit;
-        let (activity, _) = self.skus.spec(index);
-        let expect = Expect {
-            activity: submit.activity,
-            sku: submit.sku,
-            user: submit.user,
-            activity_version: activity.version,
-            path_id: activity.path_id,
-            device: call.device.map(|span| self.staged.bytes(span)),
-            device_salt: &activity.device_salt,
-            wall_ms: now.wall.0,
-            leeway_ms: self.config.leeway_ms,
-        };
+        let expect = self.expectation(now, index, call.submit.user, call.device);
         let checked = claims.check(&expect);
         self.verified(checked)?;
         self.counters.ticket_ok += 1;
         Ok(claims)
+    }
+
+    /// What a ticket for this SKU and user must say; nothing here comes from the ticket itself.
+    pub(super) fn expectation(
+        &self,
+        now: Now,
+        index: SkuIndex,
+        user: UserId,
+        device: Option<Span>,
+    ) -> Expect<'_> {
+        let (activity, sku) = self.skus.spec(index);
+        Expect {
+            activity: activity.id,
+            sku: sku.id,
+            user,
+            activity_version: activity.version,
+            path_id: activity.path_id,
+            device: device.map(|span| self.staged.bytes(span)),
+            device_salt: &activity.device_salt,
+            wall_ms: now.wall.0,
+            leeway_ms: self.config.leeway_ms,
+        }
     }
 
     /// The claims of a ticket that a live key of ours made.

@@ -24,7 +24,7 @@ use alloc::boxed::Box;
 use weir_proto::answer::{Code, Reason, RequestState};
 use weir_proto::ids::{KeyId, SkuKey};
 use weir_proto::payment::PaymentCallback;
-use weir_proto::ticket::{Expect, TicketReject};
+use weir_proto::ticket::{Claims, TicketReject};
 
 /// Pause between lookups of an ask whose result is unknown.
 const RESOLVE_EVERY_MS: u64 = 1_000;
@@ -262,20 +262,11 @@ impl Shard {
         now: Now,
         call: &StatusCall,
         index: SkuIndex,
-        claims: &weir_proto::ticket::Claims,
+        claims: &Claims,
     ) -> Result<(), TicketReject> {
         let (activity, _) = self.skus.spec(index);
-        let expect = Expect {
-            activity: call.activity,
-            sku: call.sku,
-            user: claims.user,
-            activity_version: activity.version,
-            path_id: activity.path_id,
-            device: call.device.map(|span| self.staged.bytes(span)),
-            device_salt: &activity.device_salt,
-            wall_ms: now.wall.0,
-            leeway_ms: self.config.leeway_ms,
-        };
+        // The user is whoever the ticket was made for: it asks for its own requests only.
+        let expect = self.expectation(now, index, claims.user, call.device);
         claims.check_subject(&expect)?;
         if now.wall >= activity.closes_at.plus_ms(activity.retention_ms) {
             return Err(TicketReject::Expired);
