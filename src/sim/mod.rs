@@ -1,0 +1,33 @@
+//! The whole sale in one deterministic world: shards, ledger, store model, worker, orders, buyers, operator, faults.
+//!
+//! Called by `weir sim` and tests. One seed is one world: configuration, load and faults are drawn from it. Checkers look
+//! after every turn; then faults and load end, the world drains in bounded virtual time and the books are compared.
+//! Invariants: equal seeds give equal hashes on every machine and with any number of threads.
+
+mod check;
+mod crowd;
+mod director;
+mod end;
+mod operator;
+mod plan;
+mod report;
+mod store;
+mod tally;
+mod weather;
+
+pub use director::{SeedReport, run_seed};
+pub use report::{Report, run_range};
+pub use tally::{Fault, Faults, Sin, SinKind};
+
+/// What a run may be told beside its seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Print one line per event to stdout.
+    pub trace: bool,
+    /// The fault put in on purpose.
+    #[cfg(weir_planted)]
+    pub planted: weir_core::planted::Planted,
+}
+
+/// Bytes of a world's part of the hash of a range; see [`Report`].
+const HASH_BYTES: usize = 32;
