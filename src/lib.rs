@@ -6,4 +6,5 @@ pub mod log;
 pub mod ops;
 pub mod orders;
 pub mod serve;
+pub mod sim;
 pub mod store;

@@ -42,6 +42,7 @@ enum Command {
     Reconcile(reconcile::ReconcileArgs),
     Export(export::ExportArgs),
     Bench(Box<bench::BenchArgs>),
+    Sim(sim::SimArgs),
 }
 
 fn run(command: Command) -> Result<(), CliError> {
@@ -54,6 +55,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Reconcile(args) => reconcile::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Sim(args) => sim::run(&args),
     }
 }
 

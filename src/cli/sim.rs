@@ -1,5 +1,8 @@
 //! `weir sim`: its arguments. Many sales on one virtual clock, with faults drawn from a seed.
 
+use super::{CliError, print};
+use crate::sim::{Options, Report, run_range};
+use std::fmt::Write;
 use std::ops::Range;
 
 /// Run sales on a virtual clock with crashes, losses and delays drawn from a seed, and check every promise after every turn.
@@ -43,6 +46,75 @@ impl SimArgs {
         let one = self.seed.map(|seed| seed..seed.saturating_add(1));
         one.or_else(|| self.seeds.clone()).unwrap_or(0..0) // clap wants one of them
     }
+}
+
+/// Sins that one failing seed shows.
+const SINS_SHOWN_MAX: usize = 5;
+/// Failing seeds that are shown.
+const SEEDS_SHOWN_MAX: usize = 10;
+/// A line of progress after so many seeds.
+const PROGRESS_EVERY: u64 = 500;
+
+/// Runs the worlds and tells what came of them.
+/// # Errors
+/// `Broken` when a promise did not hold, with the line that replays the first seed where.
+pub fn run(args: &SimArgs) -> Result<(), CliError> {
+    let options = Options::traced(args.trace);
+    let seeds = args.range();
+    let total = seeds.end - seeds.start;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.min(usize::try_from(total).unwrap_or(usize::MAX));
+    let quiet = args.trace || total < PROGRESS_EVERY;
+    let report = run_range(seeds, threads, &options, &|done| {
+        if !quiet && done.is_multiple_of(PROGRESS_EVERY) {
+            eprintln!("weir sim: {done} of {total} seeds");
+        }
+    });
+    for failed in report.failed.iter().take(SEEDS_SHOWN_MAX) {
+        for sin in failed.sins.iter().take(SINS_SHOWN_MAX) {
+            eprintln!("seed {}: {:?}: {}", failed.seed, sin.kind, sin.what);
+        }
+        eprintln!("weir sim --seed {} --trace", failed.seed);
+    }
+    if args.json {
+        let json = serde_json::to_string(&report).map_err(CliError::input)?;
+        print(&format!("{json}\n"))?;
+    } else {
+        print(&words(&report))?;
+    }
+    match report.failed.first() {
+        None => Ok(()),
+        Some(failed) => Err(CliError::Broken(format!(
+            "{} of {} seeds broke a promise; replay the first with: weir sim --seed {} --trace",
+            report.failed.len(),
+            report.seeds,
+            failed.seed
+        ))),
+    }
+}
+
+/// The report for a person.
+fn words(report: &Report) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{} seeds: {} requests, {} grants, {} unknown results, {} crashes, {} turns",
+        report.seeds, report.requests, report.grants, report.unknowns, report.crashes, report.turns
+    );
+    for (kind, count) in &report.faults {
+        let _ = writeln!(out, "  {kind:<16} {count}");
+    }
+    let _ = writeln!(
+        out,
+        "oversold {}, double grants {}, lost {}, limbo {}, other broken promises {}\nhash {}",
+        report.oversold,
+        report.double_grants,
+        report.lost,
+        report.limbo,
+        report.broken,
+        report.hash
+    );
+    out
 }
 
 #[cfg(test)]

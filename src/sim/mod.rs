@@ -29,5 +29,16 @@ pub struct Options {
     pub planted: weir_core::planted::Planted,
 }
 
+impl Options {
+    /// Without any fault put in; `trace`: print every event.
+    pub fn traced(trace: bool) -> Self {
+        Self {
+            trace,
+            #[cfg(weir_planted)]
+            planted: weir_core::planted::Planted::None,
+        }
+    }
+}
+
 /// Bytes of a world's part of the hash of a range; see [`Report`].
 const HASH_BYTES: usize = 32;

@@ -1,0 +1,192 @@
+//! What is checked when load and faults have ended and the world has drained: limbo, lost, double, oversold, the books.
+
+use super::check::Checker;
+use super::crowd::{Crowd, Wish};
+use super::operator::Operator;
+use super::plan::Plan;
+use super::tally::{Sin, SinKind};
+use std::collections::BTreeMap;
+use weir_core::ask::ReservationState;
+use weir_core::ledger::Reservation;
+use weir_core::order::model::{OrderRow, Tables};
+use weir_core::order::state::OrderState;
+use weir_core::time::WallMs;
+use weir_proto::answer::RequestState;
+
+/// Everything that the last check reads.
+pub(super) struct End<'a> {
+    pub plan: &'a Plan,
+    pub checker: &'a Checker,
+    pub crowd: &'a Crowd,
+    pub operator: &'a Operator,
+    pub orders: &'a Tables,
+    /// The clock by which orders expire.
+    pub wall: WallMs,
+}
+
+/// Every promise that does not hold.
+pub(super) fn sins(end: &End<'_>) -> Vec<Sin> {
+    let mut sins = Vec::new();
+    limbo(end, &mut sins);
+    lost(end, &mut sins);
+    orders(end, &mut sins);
+    books(end, &mut sins);
+    late_grants(end, &mut sins);
+    sins
+}
+
+/// A request whose client got 202 or no answer, without a terminal status (design §12.7).
+fn limbo(end: &End<'_>, sins: &mut Vec<Sin>) {
+    for wish in end.crowd.wishes.iter().filter(|wish| !wish.is_settled()) {
+        if !waits_for_payment(end, wish) {
+            let what = format!("{}: last told {:?}", wish.request_id, wish.told);
+            sins.push(Sin::new(SinKind::Limbo, what));
+        }
+    }
+    if end.crowd.outstanding() > 0 {
+        let what = format!("{} requests without a reply", end.crowd.outstanding());
+        sins.push(Sin::new(SinKind::Limbo, what));
+    }
+}
+
+/// An unexpired unpaid order is not limbo.
+fn waits_for_payment(end: &End<'_>, wish: &Wish) -> bool {
+    wish.told == Some(RequestState::Created)
+        && wish.queued.is_some_and(|reservation| {
+            let row = end.orders.orders.get(&reservation);
+            row.is_some_and(|row| row.state == OrderState::Created && row.due > end.wall)
+        })
+}
+
+/// Acknowledged QUEUED without an order, a CLOSED or a FAILED.
+fn lost(end: &End<'_>, sins: &mut Vec<Sin>) {
+    for (reservation, wish) in &end.checker.told {
+        if !end.orders.orders.contains_key(reservation) {
+            let name = end.crowd.wishes[*wish as usize].request_id;
+            let what = format!("{name} was told QUEUED as {reservation}, which has no order");
+            sins.push(Sin::new(SinKind::Lost, what));
+        }
+    }
+}
+
+/// Two live orders of a user; more live units than exist; a user over the quota.
+fn orders(end: &End<'_>, sins: &mut Vec<Sin>) {
+    let mut units = BTreeMap::new();
+    let mut users = BTreeMap::new();
+    for row in end.orders.orders.values().filter(|row| row.state.is_live()) {
+        let message = &row.message;
+        *units.entry(message.sku).or_insert(0) += u64::from(message.quantity);
+        let before = users.insert((message.sku, message.user), message.reservation);
+        if let Some(before) = before {
+            let what = format!("orders {before} and {} are one user's", message.reservation);
+            sins.push(Sin::new(SinKind::DoubleGrant, what));
+        }
+        let sku = end.plan.sale.sku(message.sku);
+        if sku.is_none_or(|(_, sku)| message.quantity > sku.quantity_max) {
+            let what = format!(
+                "order {} has {} units",
+                message.reservation, message.quantity
+            );
+            sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
+    for (sku, live) in units {
+        let total = end
+            .checker
+            .replica
+            .sku(sku)
+            .map_or(0, |sku| sku.books.total);
+        if live > total {
+            let what = format!("{sku:?}: {live} units in live orders, {total} exist");
+            sins.push(Sin::new(SinKind::Oversold, what));
+        }
+    }
+    let mut live_users = BTreeMap::new();
+    let reservations = end.checker.replica.reservations();
+    for found in reservations.filter(|found| found.state.is_live()) {
+        let message = found.message;
+        let before = live_users.insert((message.sku, message.user), message.reservation);
+        if let Some(before) = before {
+            let what = format!(
+                "reservations {before} and {} are one user's",
+                message.reservation
+            );
+            sins.push(Sin::new(SinKind::DoubleGrant, what));
+        }
+    }
+}
+
+/// The ledger and the orders tell the same story, and the totals are what the operator put in.
+fn books(end: &End<'_>, sins: &mut Vec<Sin>) {
+    for difference in differences(end.checker, end.orders) {
+        sins.push(Sin::new(SinKind::Broken, difference));
+    }
+    for at in 0..end.plan.activity().skus.len() {
+        let key = end.plan.sku_key(at);
+        let first = end.plan.activity().skus[at].first_stock;
+        let wanted = first + end.operator.restocked(key);
+        let total = end
+            .checker
+            .replica
+            .sku(key)
+            .map_or(0, |sku| sku.books.total);
+        if total != wanted {
+            let what = format!("{key:?}: {total} units, but {wanted} were put on sale");
+            sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
+    if !end.operator.is_done() {
+        sins.push(Sin::new(SinKind::Limbo, "an operator's step is not done"));
+    }
+}
+
+/// Where ledger and orders differ, row by row; empty when the books are equal.
+pub(super) fn differences(checker: &Checker, orders: &Tables) -> Vec<String> {
+    let mut differences = Vec::new();
+    let mut known = 0;
+    for found in checker.replica.reservations() {
+        let row = orders.orders.get(&found.message.reservation);
+        known += usize::from(row.is_some());
+        if !agree(&found, row) {
+            let states = (found.state, row.map(|row| row.state));
+            differences.push(format!("{}: {states:?}", found.message.reservation));
+        }
+    }
+    if known != orders.orders.len() {
+        differences.push("an order without a reservation".into());
+    }
+    differences
+}
+
+fn agree(found: &Reservation, row: Option<&OrderRow>) -> bool {
+    let Some(row) = row else {
+        return false; // a reservation without an order, whatever its state
+    };
+    let state = match found.state {
+        ReservationState::Reserved => return false,
+        ReservationState::Confirmed => OrderState::Created,
+        ReservationState::Settled => OrderState::Paid,
+        ReservationState::Closed => OrderState::Closed,
+        ReservationState::Failed => OrderState::Failed,
+        ReservationState::PaidLate => OrderState::PaidLate,
+    };
+    row.state == state && row.message == found.message && row.acked == row.version
+}
+
+/// After a "no" no grant may follow (design §12.5).
+fn late_grants(end: &End<'_>, sins: &mut Vec<Sin>) {
+    let refused: BTreeMap<_, _> = end
+        .crowd
+        .wishes
+        .iter()
+        .filter(|wish| wish.told == Some(RequestState::NotAccepted))
+        .map(|wish| ((wish.user, wish.request_id.as_bytes()), ()))
+        .collect();
+    for found in end.checker.replica.reservations() {
+        let message = &found.message;
+        if refused.contains_key(&(message.user, message.request_id.as_bytes())) {
+            let what = format!("{} was told NOT_ACCEPTED, then granted", message.request_id);
+            sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
+}
