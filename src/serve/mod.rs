@@ -196,51 +196,10 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     if let Some(log) = log {
         hall.mailbox(&mut rest, Addr::Log, Box::new(LogWriter::new(log)))?;
     }
-    let seed = || {
-        crate::keys::random::<8>()
-            .map(u64::from_le_bytes)
-            .map_err(ServeError::Entropy)
-    };
-    let owner_config = OwnerConfig {
-        sale: Arc::clone(&plan.sale),
-        shards_count: plan.shards_count,
-        seed: seed()?,
-        #[cfg(weir_planted)]
-        planted: weir_core::planted::Planted::None,
-    };
-    hall.mailbox(&mut owner, Addr::Owner, Box::new(Owner::new(owner_config)))?;
-    hall.mailbox(
-        &mut worker,
-        Addr::Worker,
-        Box::new(Worker::new(
-            Arc::clone(&plan.sale),
-            (seed()? & WORKER_BOOT_MASK) as u32,
-        )),
-    )?;
+    start_deciders(plan, &hall, &mut owner, &mut worker)?;
     let ops_config = ops_config(plan, &hall, ops, audit, &shards)?;
-    let ops_ring = UringConfig {
-        listen: Some(ops_listener),
-        conns_max: OPS_CONNS_MAX as u32,
-        ring_entries: 128,
-        recv_buffers: 64,
-        ..UringConfig::new(Addr::Ops)
-    };
-    hall.ring(&mut rest, ops_ring, Box::new(OpsListener::new(ops_config)?))?;
-    let cpus = affinity::allowed_cpus().map_err(ServeError::Cpus)?;
-    for ((index, listener), addr) in (0_u16..).zip(listeners).zip(&shards) {
-        let config = plan.shard_config(ShardId(index), seed()?, seed()?);
-        let ring = UringConfig {
-            listen: Some(listener),
-            conns_max: config.conns_max as u32,
-            cpu: Some(cpus[usize::from(index) % cpus.len()]),
-            ..UringConfig::new(*addr)
-        };
-        hall.ring(
-            &mut front,
-            ring,
-            Box::new(Shard::new(clock::read(), config)),
-        )?;
-    }
+    start_ops(&hall, &mut rest, ops_listener, ops_config)?;
+    start_shards(plan, &hall, &mut front, listeners)?;
     let server = Server {
         stages: vec![front, worker, owner, rest],
         news,
@@ -250,6 +209,69 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     };
     server.wait_until_ready()?;
     Ok(server)
+}
+
+fn seed() -> Result<u64, ServeError> {
+    let random = crate::keys::random::<8>().map_err(ServeError::Entropy)?;
+    Ok(u64::from_le_bytes(random))
+}
+
+/// The ledger's owner and the orders' worker: what decides, and has only mail.
+fn start_deciders(
+    plan: &Plan,
+    hall: &Hall,
+    owner: &mut Stage,
+    worker: &mut Stage,
+) -> Result<(), ServeError> {
+    let owner_config = OwnerConfig {
+        sale: Arc::clone(&plan.sale),
+        shards_count: plan.shards_count,
+        seed: seed()?,
+        #[cfg(weir_planted)]
+        planted: weir_core::planted::Planted::None,
+    };
+    hall.mailbox(owner, Addr::Owner, Box::new(Owner::new(owner_config)))?;
+    let boot = (seed()? & WORKER_BOOT_MASK) as u32;
+    let orders = Worker::new(Arc::clone(&plan.sale), boot);
+    hall.mailbox(worker, Addr::Worker, Box::new(orders))
+}
+
+fn start_ops(
+    hall: &Hall,
+    stage: &mut Stage,
+    listener: ListenSocket,
+    config: OpsConfig,
+) -> Result<(), ServeError> {
+    let ring = UringConfig {
+        listen: Some(listener),
+        conns_max: OPS_CONNS_MAX as u32,
+        ring_entries: 128,
+        recv_buffers: 64,
+        ..UringConfig::new(Addr::Ops)
+    };
+    hall.ring(stage, ring, Box::new(OpsListener::new(config)?))
+}
+
+/// One ring, one listener and one core for each shard.
+fn start_shards(
+    plan: &Plan,
+    hall: &Hall,
+    stage: &mut Stage,
+    listeners: Vec<ListenSocket>,
+) -> Result<(), ServeError> {
+    let cpus = affinity::allowed_cpus().map_err(ServeError::Cpus)?;
+    for (index, listener) in (0_u16..).zip(listeners) {
+        let shard = ShardId(index);
+        let config = plan.shard_config(shard, seed()?, seed()?);
+        let ring = UringConfig {
+            listen: Some(listener),
+            conns_max: config.conns_max as u32,
+            cpu: Some(cpus[usize::from(index) % cpus.len()]),
+            ..UringConfig::new(Addr::Shard(shard))
+        };
+        hall.ring(stage, ring, Box::new(Shard::new(clock::read(), config)))?;
+    }
+    Ok(())
 }
 
 fn ops_config(
