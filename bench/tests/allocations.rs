@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // a test that meets one has failed
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,26 +11,8 @@ use weir_bench::tally::Tally;
 use weir_core::port::{ConnId, Effects, Event, Handler, Input, Op};
 use weir_core::time::{Mono, Now};
 
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on unchanged to `System`, which keeps the contract; counting touches no memory of the caller.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `alloc` above with this layout, so from `System`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static GLOBAL: Counting = Counting;
+#[path = "../../tests/support/counting.rs"]
+mod counting;
 
 const LANES: usize = 4;
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{\"code\":\"SECKILL_SOLD_OUT\"}";
@@ -119,15 +100,12 @@ fn a_warm_engine_allocates_nothing() {
         }
     };
     (0..1_000).for_each(|_| round());
-    let (before, warm) = (
-        ALLOCATIONS.load(Ordering::Relaxed),
-        answered.load(Ordering::Relaxed),
-    );
+    let (before, warm) = (counting::allocations(), answered.load(Ordering::Relaxed));
     (0..10_000).for_each(|_| round());
     let requests = answered.load(Ordering::Relaxed) - warm;
     assert_eq!(requests, 80_000);
     assert_eq!(
-        ALLOCATIONS.load(Ordering::Relaxed) - before,
+        counting::allocations() - before,
         0,
         "in {requests} requests"
     );

@@ -1,8 +1,6 @@
 //! The uring driver allocates nothing per request once its slots are warm, also for requests that come in pieces.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -18,29 +16,8 @@ use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
 use weir_io::uring::{self, UringConfig};
 
-struct Counting;
-
-thread_local! {
-    // Per thread: clients and the test harness allocate on theirs.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on unchanged to the system allocator, which upholds the contract of `GlobalAlloc`.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller upholds `alloc`'s contract for `layout`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: `block` came from `System.alloc` with this `layout`, as the caller promises.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+#[path = "../../tests/support/counting.rs"]
+mod counting;
 
 /// Requests of this many bytes; answers are as long.
 const REQUEST_BYTES: usize = 300;
@@ -63,7 +40,7 @@ impl Handler for Whole {
                     fx.close(conn);
                 }
             }
-            Event::Mail(_) => self.0.send(ALLOCATIONS.with(Cell::get)).unwrap(),
+            Event::Mail(_) => self.0.send(counting::allocations()).unwrap(),
             Event::Drain => fx.stop(),
             _ => {}
         }

@@ -1,32 +1,12 @@
 //! Parsing and answering allocate nothing once the output has grown. One test: the counter is the process's.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
 use weir_proto::http::date::DateCache;
 use weir_proto::http::response::{self, Meta, Status};
 use weir_proto::http::{Field, Parsed, RequestParser, cors};
 use weir_proto::limits::BODY_BYTES_MAX;
 
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator unchanged; the counter touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's duties are those of `System`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: `memory` came from `System` by `alloc` above.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+#[path = "../../tests/support/counting.rs"]
+mod counting;
 
 /// Serves all of `input`, answering each request by an echo of its body; returns how many it served.
 fn serve(
@@ -78,9 +58,9 @@ fn a_request_and_its_answer_allocate_nothing() {
     assert_eq!(serve(&input, &mut out, &mut scratch, &mut date), 100);
     let warmed = out.capacity();
     out.clear();
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = counting::allocations();
     assert!(before > 0, "the counter counts");
     let served = serve(&input, &mut out, &mut scratch, &mut date);
-    let after = ALLOCATIONS.load(Ordering::Relaxed);
+    let after = counting::allocations();
     assert_eq!((served, after - before, out.capacity()), (100, 0, warmed));
 }

@@ -1,8 +1,6 @@
 //! Verifying a ticket, reading a submit and verifying a payment callback allocate nothing.
 #![allow(clippy::unwrap_used)] // a test that meets one has failed
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use weir_proto::ids::{ActivityId, SkuId, UserId};
 use weir_proto::payment::{PaymentKey, sign_callback, verify_callback};
 use weir_proto::submit::Submit;
@@ -11,34 +9,13 @@ use weir_proto::ticket::{
     verify,
 };
 
-struct Counting;
-
-thread_local! {
-    // Per thread: the test harness allocates on its own threads while we count.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on unchanged to the system allocator, which upholds the contract of `GlobalAlloc`.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller upholds `alloc`'s contract for `layout`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: `block` came from `System.alloc` with this `layout`, as the caller promises.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+#[path = "../../tests/support/counting.rs"]
+mod counting;
 
 fn allocations_of<T>(work: impl FnOnce() -> T) -> (u64, T) {
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = counting::allocations();
     let result = work();
-    (ALLOCATIONS.with(Cell::get) - before, result)
+    (counting::allocations() - before, result)
 }
 
 const SALT: [u8; 32] = [3; 32];

@@ -1,9 +1,7 @@
 //! No reserve, refusal, lookup or step of the ledger allocates, and the owner allocates per batch, never per ask:
 //! counted by this binary's own allocator. `main` of its own, so that no test harness allocates in between.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use weir_core::ask::*;
 use weir_core::journal::{BatchResult, Image};
 use weir_core::ledger::codec::Journal;
@@ -20,26 +18,8 @@ use weir_core::time::{Mono, Now, WallMs};
 use weir_proto::ids::*;
 use weir_proto::text::Text;
 
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on unchanged to `System`, which keeps the contract; counting touches no memory of the caller.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `alloc` above with this layout, so from `System`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static GLOBAL: Counting = Counting;
+#[path = "../../../tests/support/counting.rs"]
+mod counting;
 
 const KEY: SkuKey = SkuKey {
     activity: ActivityId(1),
@@ -122,7 +102,7 @@ fn the_ledger_allocates_nothing() {
     let mut ledger = Ledger::new(LedgerConfig::of_sale(&sale(), 1));
     let mut journal = Journal::new(Vec::with_capacity(16 * BATCH_BYTES_MAX));
     ledger.apply(WallMs(1), &open(), &mut journal);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = counting::allocations();
     for user in 1..=STOCK + 1_000 {
         ledger.apply(WallMs(1), &reserve(user), &mut journal);
         ledger.apply(WallMs(1), &reserve(user), &mut journal);
@@ -149,7 +129,7 @@ fn the_ledger_allocates_nothing() {
     for user in 20_001..=20_000 + STOCK {
         ledger.apply(WallMs(1), &reserve(user), &mut journal);
     }
-    let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let count = counting::allocations() - before;
     assert_eq!(count, 0, "the ledger allocated while serving");
     assert_eq!(
         ledger.next_reservation().0,
@@ -226,7 +206,7 @@ fn the_owner_allocates_per_batch_only() {
     turn(&mut owner, &mut fx, std::iter::empty(), true);
     turn(&mut owner, &mut fx, (1..1_001).map(reserve), true); // warm-up: queues get their size
 
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = counting::allocations();
     let mut answers = 0;
     for round in 0..3 {
         let start = 2_000 + round * 1_000;
@@ -237,13 +217,13 @@ fn the_owner_allocates_per_batch_only() {
             true,
         );
     }
-    let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let count = counting::allocations() - before;
     assert_eq!(answers, 3_000);
     // Per batch: its box, its result's box (of this test), the order messages, which grow by doubling.
     assert!(count <= 3 * 14, "{count} allocations for 3 batches");
 
     turn(&mut owner, &mut fx, (10_000..11_000).map(reserve), true); // sells out: the filter is built once
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = counting::allocations();
     let refused = turn(&mut owner, &mut fx, (20_000..21_000).map(reserve), true);
     let found = turn(
         &mut owner,
@@ -252,7 +232,7 @@ fn the_owner_allocates_per_batch_only() {
         true,
     );
     let repeated = turn(&mut owner, &mut fx, (1..1_001).map(reserve), true);
-    let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let count = counting::allocations() - before;
     assert_eq!((refused, found, repeated), (1_000, 1_000, 1_000));
     assert_eq!(count, 0, "refusals, lookups and repeats allocated");
 }

@@ -1,7 +1,5 @@
 //! No decision of the limits allocates: counted by this binary's own allocator.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
 use weir_core::limit::book::LeaseBook;
 use weir_core::limit::budget::BudgetShare;
 use weir_core::limit::gcra::{Bucket, Policy, Rate};
@@ -11,26 +9,8 @@ use weir_core::limit::table::{KeyedLimiter, TableSpec};
 use weir_core::time::Mono;
 use weir_proto::ids::{ActivityId, SkuId, SkuKey};
 
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on unchanged to `System`, which keeps the contract; counting touches no memory of the caller.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `alloc` above with this layout, so from `System`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static GLOBAL: Counting = Counting;
+#[path = "../../../tests/support/counting.rs"]
+mod counting;
 
 fn main() {
     let policy = Policy::new(Rate::per_second(5), 10).expect("enforceable");
@@ -62,7 +42,7 @@ fn main() {
         },
         1,
     );
-    let (mut admitted, before) = (0u64, ALLOCATIONS.load(Ordering::Relaxed));
+    let (mut admitted, before) = (0u64, counting::allocations());
     for user in 0..2_000_000u64 {
         let now = Mono(user * 1_000);
         if let Some(grant) = share.want(now).and_then(|draw| book.draw(now, &draw)) {
@@ -88,7 +68,7 @@ fn main() {
         slots.release(slot);
         admitted += 1;
     }
-    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocations = counting::allocations() - before;
     println!("limits: 2000000 decisions, {admitted} admitted, {allocations} allocations");
     assert_eq!(allocations, 0, "a decision allocated");
     assert!(admitted > 1_000);

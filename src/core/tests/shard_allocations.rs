@@ -6,10 +6,8 @@
 mod shard_kit;
 
 use shard_kit::{Kit, SKU, config, held, keyed, status, submit, ticket};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use weir_core::ask::{Answer, LedgerAnswer, Outcome};
 use weir_core::limit::gcra::Rate;
 use weir_core::limit::lease::LeaseGrant;
@@ -20,26 +18,8 @@ use weir_core::time::Now;
 use weir_core::view::WinnersFilter;
 use weir_proto::ids::UserId;
 
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on unchanged to `System`, which keeps the contract; counting touches no memory of the caller.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `alloc` above with this layout, so from `System`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static GLOBAL: Counting = Counting;
+#[path = "../../../tests/support/counting.rs"]
+mod counting;
 
 /// A driver that owns everything it needs beforehand.
 struct Quiet {
@@ -186,7 +166,7 @@ fn main() {
                 .shard
                 .on_event(quiet.now, Event::Mail(Mail::View(view)), &mut quiet.fx);
         }
-        let (before, replies_before) = (ALLOCATIONS.load(Ordering::Relaxed), quiet.replies_count);
+        let (before, replies_before) = (counting::allocations(), quiet.replies_count);
         for index in 0..users as usize {
             let answer = if index % 3 == 0 {
                 LedgerAnswer::Granted(held(index as u64))
@@ -200,7 +180,7 @@ fn main() {
             quiet.turn(&wrong_path, answer);
             quiet.turn(&bad_body, answer);
         }
-        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        let allocations = counting::allocations() - before;
         let replies = quiet.replies_count - replies_before;
         println!("round {round}: {replies} replies, {allocations} allocations");
         assert_eq!(replies, users * 6);
