@@ -4,6 +4,7 @@ use super::Options;
 use super::check::Checker;
 use super::crowd::Crowd;
 use super::end::{self, End};
+use super::mishap::{Mishap, Part};
 use super::operator::Operator;
 use super::plan::{LISTEN, Plan, WALL_START_MS};
 use super::store::StoreModel;
@@ -58,50 +59,6 @@ pub struct SeedReport {
     pub faults: Faults,
     /// Broken promises, the first ones of each check.
     pub sins: Vec<Sin>,
-}
-
-/// What may befall a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Mishap {
-    CrashProcess,
-    CrashShard(u16),
-    CrashLedger,
-    CrashWorker,
-    CrashOrders,
-    Restart(Part),
-    StoreFull,
-    StoreIo,
-    OrdersBusy(u64),
-    OrdersFull,
-    OrdersIo,
-    OrdersSlow(u64),
-    Poison(u64),
-    StepWall(i64),
-    Pause(Part, u64),
-    /// A failed part is looked for and restarted, as its operator would.
-    Look,
-}
-
-/// A part by its place in the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
-    Shard(u16),
-    Owner,
-    Store,
-    Worker,
-    OrderStore,
-}
-
-impl Part {
-    fn addr(self) -> Addr {
-        match self {
-            Self::Shard(shard) => Addr::Shard(ShardId(shard)),
-            Self::Owner => Addr::Owner,
-            Self::Store => Addr::Store,
-            Self::Worker => Addr::Worker,
-            Self::OrderStore => Addr::OrderStore,
-        }
-    }
 }
 
 struct Director {
@@ -219,40 +176,11 @@ impl Director {
         let load_ns = self.plan.load_ns();
         for _ in 0..self.plan.mishaps_count {
             let at_ns = 20 * NS_PER_MS + self.rng.below(load_ns);
-            let mishap = self.draw_mishap();
+            let mishap = Mishap::draw(&mut self.rng, self.plan.shards_count);
             self.at(at_ns, mishap);
         }
         for at_ms in (200..self.plan.load_ms).step_by(200) {
             self.at(at_ms * NS_PER_MS, Mishap::Look);
-        }
-    }
-
-    fn draw_mishap(&mut self) -> Mishap {
-        let rng = &mut self.rng;
-        let shard = rng.below(u64::from(self.plan.shards_count)) as u16;
-        match rng.below(20) {
-            0 | 1 => Mishap::CrashProcess,
-            2 | 3 => Mishap::CrashShard(shard),
-            4 | 5 => Mishap::CrashLedger,
-            6 => Mishap::CrashWorker,
-            7 => Mishap::CrashOrders,
-            8 => Mishap::StoreFull,
-            9 => Mishap::StoreIo,
-            10 => Mishap::OrdersBusy(1 + rng.below(4)),
-            11 => Mishap::OrdersFull,
-            12 => Mishap::OrdersIo,
-            13 => Mishap::OrdersSlow(rng.below(500)),
-            14 => Mishap::Poison(1 + rng.below(12)),
-            15 => Mishap::StepWall(1 + rng.below(20_000) as i64),
-            16 => Mishap::StepWall(-1 - rng.below(20_000) as i64),
-            _ => {
-                let parts = [Part::Owner, Part::Store, Part::Worker, Part::OrderStore];
-                let part = match rng.below(6) {
-                    at @ 0..4 => parts[at as usize],
-                    _ => Part::Shard(shard),
-                };
-                Mishap::Pause(part, (1 + rng.below(400)) * NS_PER_MS)
-            }
         }
     }
 

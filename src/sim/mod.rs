@@ -8,6 +8,7 @@ mod check;
 mod crowd;
 mod director;
 mod end;
+mod mishap;
 mod operator;
 mod plan;
 mod report;

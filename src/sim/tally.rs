@@ -3,32 +3,56 @@
 /// A kind of fault that the simulator causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
-#[allow(missing_docs)] // the names say it; the texts are in `NAMES`
 pub enum Fault {
+    /// Every part of the process at once.
     CrashProcess,
+    /// One shard.
     CrashShard,
+    /// The ledger's owner and its store.
     CrashLedger,
+    /// The orders' worker.
     CrashWorker,
+    /// The order store.
     CrashOrders,
+    /// A crash took batches that were not synced.
     LostSuffix,
+    /// A crash kept batches whose sync was not acknowledged.
     KeptSuffix,
+    /// A commit that took long.
     StoreSlow,
+    /// A disk without space under the journal.
     StoreFull,
+    /// A failed write or sync of the journal.
     StoreIo,
+    /// Transactions of orders that took long.
     OrdersSlow,
+    /// Transactions of orders that found the database busy.
     OrdersBusy,
+    /// A disk under the orders that failed or was full.
     OrdersFailed,
+    /// An order that the store cannot carry out.
     OrderPoisoned,
+    /// A message between parts that never came.
     MailLost,
+    /// A message that came twice.
     MailDoubled,
+    /// A message that came late.
     MailDelayed,
+    /// Bytes on a connection that came late.
     SegmentDelayed,
+    /// A connection that was reset.
     ConnReset,
+    /// A connect that was refused.
     DialRefused,
+    /// A connect that nobody answered.
     DialDropped,
+    /// A buyer who left in the middle.
     ClientGone,
+    /// The wall clock stepped forward.
     WallForward,
+    /// The wall clock stepped back.
     WallBack,
+    /// A part that stood still for a while.
     Pause,
 }
 
