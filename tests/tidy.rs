@@ -45,12 +45,21 @@ fn walk(root: &Path, folder: &str, wanted: fn(&str) -> bool, found: &mut Vec<Str
     }
 }
 
-fn files(wanted: fn(&str) -> bool) -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+fn paths(wanted: fn(&str) -> bool) -> Vec<String> {
     let mut paths = Vec::new();
-    walk(root, "", wanted, &mut paths);
+    walk(
+        Path::new(env!("CARGO_MANIFEST_DIR")),
+        "",
+        wanted,
+        &mut paths,
+    );
     paths.sort();
     paths
+}
+
+fn files(wanted: fn(&str) -> bool) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    paths(wanted)
         .into_iter()
         .map(|path| (path.clone(), fs::read_to_string(root.join(&path)).unwrap()))
         .collect()
@@ -95,4 +104,58 @@ fn every_manifest_keeps_its_layer_and_gives_its_reasons() {
         }
     }
     report(&findings);
+}
+
+/// The files that a document names in backticks, such as `shard/admit.rs`.
+fn named_files(document: &str) -> Vec<&str> {
+    let quoted = document.split('`').skip(1).step_by(2);
+    let is_file = |name: &&str| {
+        [".rs", ".py", ".sh", ".md", ".toml", ".c"]
+            .iter()
+            .any(|ending| name.ends_with(ending))
+    };
+    let is_name = |name: &&str| !name.contains([' ', '*', '\n']) && !name.starts_with('.');
+    quoted.filter(is_file).filter(is_name).collect()
+}
+
+#[test]
+fn documents_name_files_that_exist() {
+    let paths = paths(|_| true);
+    let exists = |name: &str| {
+        paths
+            .iter()
+            .any(|path| path == name || path.ends_with(&format!("/{name}")))
+    };
+    let mut count = 0;
+    for (path, text) in files(|name| name.ends_with(".md")) {
+        for name in named_files(&text) {
+            count += 1;
+            // What `weir init shop` makes is no file of the tree.
+            assert!(
+                exists(name) || name.starts_with("shop/"),
+                "{path} names `{name}`, which does not exist"
+            );
+        }
+    }
+    assert!(count > 50, "{count} names found");
+    assert_eq!(
+        named_files("see `a/b.rs`, `c.md` and `fn x()`, `*.rs`"),
+        ["a/b.rs", "c.md"]
+    );
+}
+
+#[test]
+fn every_test_file_is_in_the_list_of_tests() {
+    let list =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/README.md")).unwrap();
+    for path in paths(|name| name.ends_with(".rs")) {
+        let Some((folder, name)) = path.rsplit_once('/') else {
+            continue;
+        };
+        let is_test = folder == "tests" || folder.ends_with("/tests");
+        assert!(
+            !is_test || list.contains(&format!("`{name}`")),
+            "tests/README.md does not say what {path} proves"
+        );
+    }
 }
