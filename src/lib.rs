@@ -1,6 +1,7 @@
 //! The `weir` program: boot, configuration, command line, stores, operator's listener.
 pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod keys;
 pub mod log;
 pub mod ops;

@@ -18,3 +18,11 @@ pub fn block() -> io::Result<()> {
 pub fn wait() -> i32 {
     sys::signal::wait_for_stop_signal()
 }
+
+/// Asks a child process to end (SIGTERM). Only for a child that was not waited for yet: then its id is its own.
+///
+/// # Errors
+/// Whatever the system says; no such process.
+pub fn terminate(pid: u32) -> io::Result<()> {
+    sys::signal::terminate(pid)
+}

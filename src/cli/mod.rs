@@ -43,6 +43,7 @@ enum Command {
     Export(export::ExportArgs),
     Bench(Box<bench::BenchArgs>),
     Sim(sim::SimArgs),
+    Demo(demo::DemoArgs),
 }
 
 fn run(command: Command) -> Result<(), CliError> {
@@ -56,6 +57,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Export(args) => export::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Demo(args) => demo::run(&args),
     }
 }
 

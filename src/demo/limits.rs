@@ -1,0 +1,44 @@
+//! Capacities and sizes of the demo, each with the reason for its number (style §3).
+
+/// Fewest units: below it some kinds of buyers would never win.
+pub const STOCK_MIN: u64 = 100;
+/// Most units: what the ledger takes comfortably within a minute on two cores.
+pub const STOCK_MAX: u64 = 100_000;
+/// Fewest buyers for each unit, so that the sale sells out and most of them lose.
+pub const BUYERS_PER_UNIT_MIN: u64 = 5;
+/// Most buyers: request ids hold nine digits of them.
+pub const BUYERS_MAX: u64 = 100_000_000;
+/// Connections that all buyers share: enough to keep a core busy, few enough for a small `ulimit -n`.
+pub const CONNECTIONS: u32 = 512;
+/// Buyers who wait (for an answer, for a told pause) at one time beside the winners; when full nobody new comes.
+pub const ACTS_MAX: usize = 32 * 1024;
+/// Buyers who lost and may come back, for each unit restocked or reopened.
+pub const RETURNING_PER_UNIT_PERCENT: u64 = 150;
+/// Returning buyers beyond that, so that the last of them find it sold out again.
+pub const RETURNING_EXTRA: u64 = 20;
+/// One of so many units is put on sale again: 5 %.
+pub const RESTOCK_DIVISOR: u64 = 20;
+/// An unpaid order of the demo's sale is closed after this.
+pub const UNPAID_TIMEOUT_MS: u64 = 5_000;
+/// Clocks differ by the rounding of milliseconds and by slewing; nothing happens earlier than this before its time.
+pub const CLOCK_SLACK_MS: u64 = 100;
+/// From a release or restock to the reopening seen by every shard (weir-core `limits::REOPEN_TICK_MS`), with room.
+pub const REOPENING_MS: u64 = 600;
+/// A request that is not terminal so long after the last buyer came is in limbo (design §12.7).
+pub const LIMBO_MS: u64 = 30_000;
+/// Tries of one request that is told to come again; more is a server that never lets it in.
+pub const TRIES_MAX: u8 = 200;
+/// Requests by which a buyer above the limit must have met it: the burst is 3.
+pub const BURST_TRIES_MAX: u8 = 12;
+/// Pause when an answer says "again" without a time.
+pub const PAUSE_MS: u64 = 300;
+/// What the server is given from its start to its first word.
+pub const SERVER_START_MS: u64 = 60_000;
+/// What the server is given from SIGTERM to its end: its own drain deadline (10 s) and the last commits.
+pub const SERVER_STOP_MS: u64 = 20_000;
+/// Without any answer for so long the load is ended: something hangs.
+pub const STALL_MS: u64 = 45_000;
+/// Wrong answers that are told in words.
+pub const COMPLAINTS_MAX: usize = 8;
+/// Last lines of the server's standard error that are kept.
+pub const SERVER_LINES_MAX: usize = 20;
