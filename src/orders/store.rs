@@ -77,6 +77,16 @@ impl OrderStore {
         done
     }
 
+    /// From here on commits sync nothing: a planted fault (design §12.16), for crash tests. Not in optimised builds.
+    ///
+    /// # Errors
+    /// When SQLite refuses.
+    #[cfg(any(debug_assertions, weir_planted))]
+    #[doc(hidden)]
+    pub fn plant_synchronous_off(&self) -> rusqlite::Result<()> {
+        self.connection.pragma_update(None, "synchronous", "OFF")
+    }
+
     /// Lets the file grow by no page more, as a full disk would.
     #[doc(hidden)]
     pub fn limit_pages_for_tests(&mut self) {

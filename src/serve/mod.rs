@@ -4,6 +4,7 @@
 //! threads), ops (uring). They end in stages, so that each finds the parts it needs alive: shards, worker, owner, rest.
 
 mod error;
+mod planted;
 mod probe;
 mod sources;
 
@@ -13,8 +14,7 @@ use crate::config::{Footprint, LogTarget, Plan};
 use crate::log::LogWriter;
 use crate::ops::limits::OPS_CONNS_MAX;
 use crate::ops::{AuditLog, OpsConfig, OpsListener};
-use crate::orders::store::OrderStore;
-use crate::store::{LedgerStore, StoreConfig};
+use crate::store::LedgerStore;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -161,8 +161,8 @@ fn name_of(addr: Addr) -> String {
 pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     rlimit::raise_open_files().map_err(ServeError::Limits)?;
     // The stores first: they refuse another server's directory before any socket is bound.
-    let ledger = LedgerStore::open(&StoreConfig::new(&plan.store.dir))?;
-    let orders = OrderStore::open(&plan.store.orders())?;
+    let ledger = LedgerStore::open(&planted::ledger_config(&plan.store.dir))?;
+    let orders = planted::open_orders(&plan.store.orders())?;
     let audit = AuditLog::open(&plan.ops.audit_log)?;
     let listeners = ListenSocket::bind_shared(plan.listen, usize::from(plan.shards_count))?;
     let ops_listener = ListenSocket::bind(plan.ops.listen)?;
