@@ -38,6 +38,7 @@ pub enum Record {
 }
 
 /// The recorder's log.
+#[derive(Default)]
 pub struct Log {
     records: Vec<Record>,
 }
