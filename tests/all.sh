@@ -91,7 +91,8 @@ run 900 release cargo build --release --locked
 run 300 sim target/release/weir sim --seeds 0..1000 --json
 
 printf '\ntook %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))
+[ "$((passed + failed))" != 0 ] || echo "weir: no step is named $*"
 [ "${#broken[@]}" = 0 ] || echo "failed steps: ${broken[*]}"
 [ "$skipped" = 0 ] || [ "${CI:-}" != true ] || echo "skipped tests count as a failure because CI=true"
 echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ] && { [ "$skipped" = 0 ] || [ "${CI:-}" != true ]; }
+[ "$failed" = 0 ] && [ "$passed" != 0 ] && { [ "$skipped" = 0 ] || [ "${CI:-}" != true ]; }
