@@ -6,6 +6,7 @@ use crate::limit::gcra::Rate;
 use crate::order::contract::Money;
 use crate::time::WallMs;
 use alloc::vec::Vec;
+use core::fmt;
 use weir_proto::ids::{ActivityId, PathId, SkuId, SkuKey};
 
 /// Everything on sale in this process.
@@ -15,8 +16,8 @@ pub struct Sale {
     pub activities: Vec<Activity>,
 }
 
-/// One sale: what its SKUs share.
-#[derive(Clone, Debug)]
+/// One sale: what its SKUs share. `Debug` shows neither the salt nor the path that nobody may guess.
+#[derive(Clone)]
 pub struct Activity {
     /// Its id.
     pub id: ActivityId,
@@ -34,6 +35,18 @@ pub struct Activity {
     pub device_salt: [u8; 32],
     /// 1..=`limits::SKUS_PER_ACTIVITY_MAX`, ids unique.
     pub skus: Vec<Sku>,
+}
+
+impl fmt::Debug for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Activity")
+            .field("id", &self.id)
+            .field("version", &self.version)
+            .field("opens_at", &self.opens_at)
+            .field("closes_at", &self.closes_at)
+            .field("skus", &self.skus)
+            .finish_non_exhaustive()
+    }
 }
 
 /// One SKU of a sale.

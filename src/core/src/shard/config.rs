@@ -6,6 +6,7 @@ use crate::limit::lease::ShardId;
 use crate::sale::Sale;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use weir_proto::addr::{Cidr, Source};
 use weir_proto::payment::PaymentKey;
 use weir_proto::ticket::KeyRing;
@@ -21,8 +22,8 @@ pub struct KeyedLimit {
     pub slots: usize,
 }
 
-/// Everything that a shard needs.
-#[derive(Clone, Debug)]
+/// Everything that a shard needs. `Debug` shows no key, salt or seed.
+#[derive(Clone)]
 pub struct ShardConfig {
     /// Its number.
     pub shard: ShardId,
@@ -82,4 +83,14 @@ pub struct ShardConfig {
     pub log_failed_every: u32,
     /// Keys the hash that stands for a user in the log.
     pub user_hash_key: [u8; 32],
+}
+
+impl fmt::Debug for ShardConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardConfig")
+            .field("shard", &self.shard)
+            .field("sale", &self.sale)
+            .field("conns_max", &self.conns_max)
+            .finish_non_exhaustive()
+    }
 }
