@@ -99,7 +99,7 @@ impl Intake<'_> {
             ProxyParsed::NeedMore => false,
             ProxyParsed::Reject => {
                 input.consume(input.bytes().len());
-                self.refuse_bytes(now, id, Reason::ProxyHeader, None);
+                self.refuse_bytes(now, id, Reply::new(Reason::ProxyHeader));
                 false
             }
         }
@@ -133,7 +133,11 @@ impl Intake<'_> {
             Parsed::Reject(reject) => {
                 input.consume(bytes.len());
                 let allow = (reject.status().code() == 405).then_some(ALLOW_ALL);
-                self.refuse_bytes(now, id, reject.reason(), allow);
+                let reply = Reply {
+                    allow,
+                    ..detailed(reject.reason(), &reject.detail())
+                };
+                self.refuse_bytes(now, id, reply);
                 false
             }
             Parsed::Done { request, consumed } => {
@@ -158,28 +162,14 @@ impl Intake<'_> {
     }
 
     /// Stages the one answer to bytes that are no request; nothing is read after them.
-    pub fn refuse_bytes(
-        &mut self,
-        now: Now,
-        id: ConnId,
-        reason: Reason,
-        allow: Option<&'static str>,
-    ) {
+    pub fn refuse_bytes(&mut self, now: Now, id: ConnId, reply: Reply) {
         let manner = Manner {
             connection: Connection::Close,
             head_only: false,
             lang: Lang::default(),
             origin: None,
         };
-        self.stage(
-            now,
-            id,
-            manner,
-            Call::Answered(Reply {
-                allow,
-                ..Reply::new(reason)
-            }),
-        );
+        self.stage(now, id, manner, Call::Answered(reply));
     }
 
     fn stage(&mut self, now: Now, id: ConnId, manner: Manner, call: Call) {

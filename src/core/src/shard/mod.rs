@@ -266,7 +266,7 @@ impl Shard {
             scratch: &mut self.scratch,
             draining: self.draining,
         };
-        intake.refuse_bytes(now, id, reason, None);
+        intake.refuse_bytes(now, id, Reply::new(reason));
     }
 
     /// Nothing more to say: FIN, and close when the peer has ended too.
