@@ -7,7 +7,7 @@ use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Run the server until SIGTERM (a second signal ends it at once).
+/// Run the server until SIGTERM or Ctrl-C (a second signal ends it at once).
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  weir serve --config shop/weir.toml\n\nIt prints `serving` with both addresses once every part is ready."
@@ -28,6 +28,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     };
     say(footprint_text(&plan));
     let server = serve::start(&plan).map_err(CliError::input)?;
+    server.notes.iter().cloned().for_each(say);
     say(format!(
         "serving http://{} (ops http://{})",
         server.listen, server.ops

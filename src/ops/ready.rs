@@ -12,6 +12,8 @@ use weir_core::stats::Stats;
 pub(super) struct NotReady {
     pub part: String,
     pub why: &'static str,
+    /// Waiting does not help.
+    pub needs_restart: bool,
 }
 
 /// A counter that must have a value for a part to be ready.
@@ -20,6 +22,7 @@ struct Rule {
     sample: &'static str,
     wanted: u64,
     why: &'static str,
+    needs_restart: bool,
 }
 
 const RULES: &[Rule] = &[
@@ -28,31 +31,36 @@ const RULES: &[Rule] = &[
         sample: "weir_shard_ready",
         wanted: 1,
         why: "it does not know the state of every SKU yet; it waits for the ledger's owner",
+        needs_restart: false,
     },
     Rule {
         applies: |addr| matches!(addr, Addr::Shard(_)),
         sample: "weir_shard_draining",
         wanted: 0,
         why: "it is shutting down",
+        needs_restart: false,
     },
     // Before `serving`: a poisoned owner does not serve either, and this says why.
     Rule {
         applies: |addr| matches!(addr, Addr::Owner | Addr::Store),
         sample: "weir_ledger_poisoned",
         wanted: 0,
-        why: "a write or sync of the ledger's store failed, or its journal cannot be read; nothing is granted until a restart",
+        why: "a write or sync of the ledger's store failed, or its journal cannot be read; nothing is granted until a restart; look at the space and health of its disk first",
+        needs_restart: true,
     },
     Rule {
         applies: |addr| addr == Addr::Owner,
         sample: "weir_ledger_serving",
         wanted: 1,
         why: "it is still recovering from its journal",
+        needs_restart: false,
     },
     Rule {
         applies: |addr| addr == Addr::Worker,
         sample: "weir_orders_store_healthy",
         wanted: 1,
-        why: "the order store failed; no order is made until a restart",
+        why: "a write or sync of the order store failed; no order is made until a restart; look at the space and health of its disk first",
+        needs_restart: true,
     },
 ];
 
@@ -61,16 +69,20 @@ pub(super) fn not_ready(parts: &[Part]) -> Vec<NotReady> {
     parts
         .iter()
         .filter_map(|part| {
-            let why = reason(part.addr, part.stats.as_ref())?;
+            let (why, needs_restart) = reason(part.addr, part.stats.as_ref())?;
             let part = part_name(part.addr);
-            Some(NotReady { part, why })
+            Some(NotReady {
+                part,
+                why,
+                needs_restart,
+            })
         })
         .collect()
 }
 
-fn reason(addr: Addr, stats: Option<&Stats>) -> Option<&'static str> {
+fn reason(addr: Addr, stats: Option<&Stats>) -> Option<(&'static str, bool)> {
     let Some(stats) = stats else {
-        return Some("it did not answer within a second");
+        return Some(("it did not answer within a second", false));
     };
     let value = |name| {
         let mut found = stats.samples.iter().filter(|sample| sample.name == name);
@@ -80,5 +92,5 @@ fn reason(addr: Addr, stats: Option<&Stats>) -> Option<&'static str> {
         .iter()
         .filter(|rule| (rule.applies)(addr))
         .find(|rule| value(rule.sample) != Some(rule.wanted))
-        .map(|rule| rule.why)
+        .map(|rule| (rule.why, rule.needs_restart))
 }

@@ -3,7 +3,7 @@
 //! Numbers of 64 bits are stored as SQLite's signed integers (all of ours fit by their ranges). The unique key over
 //! `live` (1 or NULL) is how "one live order per user and SKU" is said portably (design §12.6).
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fmt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -89,8 +89,12 @@ pub enum OpenError {
     File(PathBuf, std::io::Error),
     /// Written by a newer weir: its version.
     Newer(PathBuf, i64),
-    /// Tables that are not ours.
+    /// Not an SQLite file, or one with tables that are not ours.
     Foreign(PathBuf),
+    /// SQLite found its own structures broken.
+    Damaged(PathBuf, rusqlite::Error),
+    /// No space left.
+    DiskFull(PathBuf),
 }
 
 impl fmt::Display for OpenError {
@@ -99,25 +103,36 @@ impl fmt::Display for OpenError {
             Self::Sqlite(path, error) => write!(
                 f,
                 "order store {}: SQLite says: {error}. Check that the directory is writable, the disk has space and no \
-                 other program holds the file.",
+                 other program holds the file",
                 path.display()
             ),
             Self::File(path, error) => {
                 write!(
                     f,
-                    "order store {}: cannot be created: {error}",
+                    "order store {}: cannot be opened or made: {error}. Make the directory and the file writable for the user that runs weir, or choose another directory",
                     path.display()
                 )
             }
             Self::Newer(path, version) => write!(
                 f,
                 "order store {}: schema version {version} was written by a newer weir; this one knows versions up to \
-                 {SCHEMA_VERSION}. Use the newer program, or a fresh directory.",
+                 {SCHEMA_VERSION}. Run the newer weir that wrote it",
                 path.display()
             ),
             Self::Foreign(path) => write!(
                 f,
-                "order store {}: this SQLite file holds tables that are not weir's. Name another directory.",
+                "{} is not an order store that weir wrote. Move it away, or choose another directory",
+                path.display()
+            ),
+            Self::Damaged(path, error) => write!(
+                f,
+                "order store {} is damaged: {error}. Copy the whole directory first, then restore orders.sqlite from a \
+                 backup; `weir reconcile` makes missing orders again from the ledger",
+                path.display()
+            ),
+            Self::DiskFull(path) => write!(
+                f,
+                "no space left to write {}. Free some space, then start again; what was acknowledged is safe",
                 path.display()
             ),
         }
@@ -126,12 +141,25 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+impl OpenError {
+    /// Sorts a failure of SQLite on `path`.
+    pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Self::Foreign(path),
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged(path, error),
+            Some(ErrorCode::DiskFull) => Self::DiskFull(path),
+            _ => Self::Sqlite(path, error),
+        }
+    }
+}
+
 /// Opens the order store for writing; makes it (mode 0600: it holds user ids) when it does not exist.
 ///
 /// # Errors
 /// See [`OpenError`]; nothing is changed in a file that is refused.
 pub fn open(path: &Path) -> Result<Connection, OpenError> {
-    let sqlite = |error| OpenError::Sqlite(path.to_owned(), error);
+    let sqlite = |error| OpenError::of_sqlite(path, error);
     std::fs::OpenOptions::new()
         .append(true)
         .create(true)
@@ -163,7 +191,7 @@ pub fn open(path: &Path) -> Result<Connection, OpenError> {
 /// # Errors
 /// See [`OpenError`].
 pub fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
-    let sqlite = |error| OpenError::Sqlite(path.to_owned(), error);
+    let sqlite = |error| OpenError::of_sqlite(path, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
     check_version(&connection, path)?;
@@ -178,7 +206,7 @@ fn version_of(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 fn check_version(connection: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sqlite = |error| OpenError::Sqlite(path.to_owned(), error);
+    let sqlite = |error| OpenError::of_sqlite(path, error);
     let version = version_of(connection).map_err(sqlite)?;
     if version > SCHEMA_VERSION {
         return Err(OpenError::Newer(path.to_owned(), version));

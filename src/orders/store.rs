@@ -7,7 +7,7 @@
 
 use super::schema::{self, OpenError};
 use super::step::Step;
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 use std::path::Path;
 use weir_core::mail::{Addr, Mail};
 use weir_core::order::contract::{OrderBatch, OrderDone, OrderFault, OrderResult};
@@ -51,6 +51,41 @@ impl OrderStore {
             stop_at: None,
             reruns: 0,
         })
+    }
+
+    /// The number of the ledger that this store belongs to; `None`: of none yet.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn ledger_id(&self) -> Result<Option<i64>, OpenError> {
+        let sql = "SELECT value FROM meta WHERE key = 'ledger_id'";
+        let id = self.connection.query_row(sql, [], |row| row.get(0));
+        id.optional().map_err(|error| self.failed(error))
+    }
+
+    /// True when an order was ever made here.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn has_rows(&self) -> Result<bool, OpenError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM orders)";
+        let found = self.connection.query_row(sql, [], |row| row.get(0));
+        found.map_err(|error| self.failed(error))
+    }
+
+    /// Makes durable that this store belongs to the ledger of that number.
+    ///
+    /// # Errors
+    /// The file cannot be written, or belongs to a ledger already.
+    pub fn belong_to(&self, ledger_id: i64) -> Result<(), OpenError> {
+        let sql = "INSERT INTO meta VALUES ('ledger_id', ?1)";
+        let done = self.connection.execute(sql, [ledger_id]);
+        done.map(drop).map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: rusqlite::Error) -> OpenError {
+        let path = self.connection.path().unwrap_or_default();
+        OpenError::of_sqlite(Path::new(path), error)
     }
 
     /// Why nothing more is accepted until a restart; `None` while the store works.

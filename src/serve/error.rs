@@ -6,6 +6,7 @@ use crate::store::StoreError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use weir_core::ledger::RecoverError;
 use weir_io::error::{DriverError, ListenError};
 
 /// See the module.
@@ -19,8 +20,14 @@ pub enum ServeError {
     Audit(AuditError),
     /// The operator's listener.
     Ops(TokenNeeded),
-    /// A socket.
-    Listen(ListenError),
+    /// The ledger and the order store of this directory belong to different sales.
+    Mixed(PathBuf),
+    /// The order store that this ledger was used with is gone.
+    OrdersGone(PathBuf),
+    /// The ledger's journal cannot be replayed.
+    Replay(PathBuf, RecoverError),
+    /// A socket; the key that names its address.
+    Listen(&'static str, ListenError),
     /// The admission log's file.
     Log(PathBuf, io::Error),
     /// A part ended; without an error when it simply stopped.
@@ -46,7 +53,22 @@ impl fmt::Display for ServeError {
             Self::Orders(error) => error.fmt(f),
             Self::Audit(error) => error.fmt(f),
             Self::Ops(error) => error.fmt(f),
-            Self::Listen(error) => error.fmt(f),
+            Self::Mixed(dir) => write!(
+                f,
+                "ledger.sqlite and orders.sqlite in {} belong to different sales. Put back the two that belong together (from a backup of one moment), or choose another directory",
+                dir.display()
+            ),
+            Self::OrdersGone(path) => write!(
+                f,
+                "{} is missing or new, but its ledger.sqlite has been in use. Restore it from a backup (then run `weir reconcile`), or start a new sale in another directory",
+                path.display()
+            ),
+            Self::Replay(path, error) => write!(
+                f,
+                "{} cannot be replayed: {error}. weir does not guess around it. Copy the whole directory first, then restore the ledger from a backup",
+                path.display()
+            ),
+            Self::Listen(key, error) => write!(f, "{key}: {error}"),
             Self::Log(path, error) => write!(
                 f,
                 "admission log {}: {error}; set [log] path to a file that can be written, \"-\" or \"off\"",
@@ -57,7 +79,7 @@ impl fmt::Display for ServeError {
                 f,
                 "{name} ended by itself; this is a bug of weir: please report it"
             ),
-            Self::NotReady(missing) => write!(f, "not ready within a minute: {missing}"),
+            Self::NotReady(missing) => write!(f, "the server does not get ready: {missing}"),
             Self::Limits(error) => write!(f, "the limit of open files cannot be read: {error}"),
             Self::Doorbell(error) => write!(
                 f,
@@ -93,5 +115,4 @@ from! {
     OpenError => Orders,
     AuditError => Audit,
     TokenNeeded => Ops,
-    ListenError => Listen,
 }

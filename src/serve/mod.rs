@@ -4,12 +4,14 @@
 //! threads), ops (uring). They end in stages, so that each finds the parts it needs alive: shards, worker, owner, rest.
 
 mod error;
+mod files;
 mod planted;
 mod probe;
 mod sources;
 
 pub use error::ServeError;
 
+use self::probe::Missing;
 use crate::config::{Footprint, LogTarget, Plan};
 use crate::log::LogWriter;
 use crate::ops::limits::OPS_CONNS_MAX;
@@ -68,6 +70,8 @@ pub struct Server {
     pub listen: SocketAddr,
     /// Where the operator comes in.
     pub ops: SocketAddr,
+    /// What the operator should know although the server serves, one sentence each.
+    pub notes: Vec<String>,
 }
 
 /// What every part's thread needs.
@@ -163,9 +167,13 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     // The stores first: they refuse another server's directory before any socket is bound.
     let ledger = LedgerStore::open(&planted::ledger_config(&plan.store.dir))?;
     let orders = planted::open_orders(&plan.store.orders())?;
+    files::pair(plan, &ledger, &orders)?;
+    let notes = files::rehearse(plan, &ledger)?;
     let audit = AuditLog::open(&plan.ops.audit_log)?;
-    let listeners = ListenSocket::bind_shared(plan.listen, usize::from(plan.shards_count))?;
-    let ops_listener = ListenSocket::bind(plan.ops.listen)?;
+    let at = |key| move |error| ServeError::Listen(key, error);
+    let listeners = ListenSocket::bind_shared(plan.listen, usize::from(plan.shards_count))
+        .map_err(at("server.listen"))?;
+    let ops_listener = ListenSocket::bind(plan.ops.listen).map_err(at("ops.listen"))?;
     let (listen, ops) = (listeners[0].local_addr(), ops_listener.local_addr());
 
     let shards: Vec<Addr> = (0..plan.shards_count)
@@ -206,6 +214,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         sender,
         listen,
         ops,
+        notes,
     };
     server.wait_until_ready()?;
     Ok(server)
@@ -325,11 +334,17 @@ impl Server {
             }
             match probe::readyz(self.ops) {
                 Ok(()) => return Ok(()),
-                Err(why) => missing = why,
+                Err(Missing {
+                    text,
+                    is_final: true,
+                }) => return Err(ServeError::NotReady(text)),
+                Err(Missing { text, .. }) => missing = text,
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(ServeError::NotReady(missing))
+        Err(ServeError::NotReady(format!(
+            "nothing changed within a minute: {missing}"
+        )))
     }
 
     /// Waits for SIGTERM or SIGINT, then ends in order; a second signal ends the process at once.
@@ -344,6 +359,11 @@ impl Server {
                 signals::wait();
                 let _ = sender.send(News::Signal);
                 signals::wait();
+                // Standard error may be closed; the exit code still says it.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "weir: second signal: ended at once; clients in flight see their connections break, what was acknowledged is on the disk"
+                );
                 std::process::exit(1);
             })
             .map_err(ServeError::Thread)?;

@@ -53,3 +53,12 @@ pub enum Synchronous {
     #[cfg(any(debug_assertions, weir_planted))]
     Off,
 }
+
+/// Which ledger a file is: order stores are held against it, so that files of two sales are never mixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Random, made with the file.
+    pub id: i64,
+    /// An order store has been used with it.
+    pub has_orders: bool,
+}

@@ -1,10 +1,11 @@
 //! Rows of the journal: checksums, appending, dropping what a snapshot made obsolete, reading it all back.
 
+use super::Identity;
 use super::error::{Damage, StoreError};
 use super::limits::{
     DROPPED_BATCHES_PER_APPEND, DROPPED_PARTS_PER_APPEND, SNAPSHOT_PART_BYTES, SUM_BYTES,
 };
-use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use std::path::Path;
 use weir_core::journal::{Batch, Image};
 use weir_core::limits::BATCH_BYTES_MAX;
@@ -147,6 +148,34 @@ pub(super) fn next_boot_epoch(connection: &mut Connection) -> rusqlite::Result<u
     )?;
     tx.commit()?;
     Ok(epoch.unsigned_abs())
+}
+
+/// The ledger's number and whether orders go with it.
+pub(super) fn identity(connection: &Connection) -> rusqlite::Result<Identity> {
+    let value = |key| {
+        connection
+            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
+                row.get(0)
+            })
+            .optional()
+    };
+    // A file that was made before ledgers had numbers gets one; 0 would be everybody's.
+    let id = match value("ledger_id")? {
+        Some(id) => id,
+        None => connection.query_row(
+            "INSERT INTO meta VALUES ('ledger_id', random() | 1) RETURNING value",
+            [],
+            |row| row.get(0),
+        )?,
+    };
+    let has_orders = value("has_orders")?.is_some();
+    Ok(Identity { id, has_orders })
+}
+
+/// Makes durable that an order store belongs to this ledger.
+pub(super) fn note_orders(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO meta VALUES ('has_orders', 1) ON CONFLICT DO NOTHING";
+    connection.execute(sql, []).map(drop)
 }
 
 /// The boot epoch of the last opening.

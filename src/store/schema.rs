@@ -5,7 +5,8 @@ use super::limits::{CACHE_KIB, PAGE_BYTES, WAL_BYTES_KEPT};
 use super::{Synchronous, wal};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,9 +39,14 @@ INSERT INTO meta VALUES('boot_epoch', 0);
 pub(super) fn open(path: &Path, synchronous: Synchronous) -> Result<Connection, StoreError> {
     wal::check(path)?;
     let sqlite = |error: rusqlite::Error| StoreError::of_sqlite(path, &error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // Made here and not by SQLite, which would let others read it: it holds user ids. The WAL takes over its mode.
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| StoreError::of_io(path, &error))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
     connection.busy_timeout(Duration::ZERO).map_err(sqlite)?;
     // Before the first access: the WAL index then lives in our heap, so no shared memory file exists.

@@ -7,7 +7,7 @@
 use super::error::StoreError;
 use super::limits::{CHECKPOINT_AFTER_BYTES, COMMIT_OVERHEAD_BYTES, DRAIN_QUIET_MS};
 use super::lock::DirLock;
-use super::{LEDGER_FILE, StoreConfig, rows, schema};
+use super::{Identity, LEDGER_FILE, StoreConfig, rows, schema};
 use rusqlite::{Connection, ErrorCode};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -109,6 +109,26 @@ impl LedgerStore {
                     .map(|batch| batch.bytes.len())
                     .sum::<usize>()
         })
+    }
+
+    /// What was read at opening, until the owner asks for it.
+    pub fn image(&self) -> Option<&Image> {
+        self.image.as_ref()
+    }
+
+    /// Who this ledger is, see [`Identity`].
+    /// # Errors
+    /// The file cannot be read.
+    pub fn identity(&self) -> Result<Identity, StoreError> {
+        rows::identity(&self.connection).map_err(|error| StoreError::of_sqlite(&self.path, &error))
+    }
+
+    /// Makes durable that an order store belongs to this ledger.
+    /// # Errors
+    /// The file cannot be written.
+    pub fn note_orders(&self) -> Result<(), StoreError> {
+        rows::note_orders(&self.connection)
+            .map_err(|error| StoreError::of_sqlite(&self.path, &error))
     }
 
     /// Commits one batch. Before: `seq` is the last plus one. After `Ok`: it is on the disk. After `Err`: whether it is
