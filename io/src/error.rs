@@ -66,12 +66,12 @@ impl fmt::Display for DriverError {
                 match error.raw_os_error() {
                     Some(libc::EPERM | libc::EACCES) => f.write_str(
                         "io_uring is forbidden here: allow it in the container's seccomp profile and set \
-                         kernel.io_uring_disabled=0, or choose another driver",
+                         kernel.io_uring_disabled=0 (sysctl)",
                     ),
                     Some(libc::ENOMEM) => f.write_str(
                         "Not enough memory for the ring: raise RLIMIT_MEMLOCK (ulimit -l) or lower ring_entries",
                     ),
-                    _ => f.write_str("Use a newer kernel, or choose another driver"),
+                    _ => f.write_str("weir needs io_uring of Linux 6.1 or later: use a newer kernel"),
                 }
             }
             Self::Config {

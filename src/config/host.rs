@@ -3,7 +3,7 @@
 //! Facts are read once ([`Host::read`]) and passed in, so that tests bring their own. Checked by `serve` before it
 //! listens and by `weir config check`. Not here: taking the directory's lock, binding ports (serve does).
 
-use super::ceilings::{SPARE_DESCRIPTORS, WALL_MS_MIN};
+use super::ceilings::{CONNS_MIN, SPARE_DESCRIPTORS, WALL_MS_MIN};
 use super::plan::Plan;
 use super::problem::Problem;
 use std::fs;
@@ -166,13 +166,16 @@ pub fn check(plan: &Plan, host: &Host) -> Vec<Problem> {
     if let Some(descriptors_max) = host.descriptors_max
         && needed > descriptors_max
     {
+        let room = descriptors_max.saturating_sub(SPARE_DESCRIPTORS) / u64::from(plan.shards_count);
+        let lower = match room {
+            CONNS_MIN.. => format!(", or lower conns_max to {room}"),
+            _ => String::new(),
+        };
         report(
             "server.conns_max",
             format!(
-                "{} connections on {} shards and {SPARE_DESCRIPTORS} other files need {needed} descriptors; the limit is {descriptors_max}: raise it (`ulimit -Hn {needed}`, LimitNOFILE= in systemd), or lower conns_max to {}",
-                plan.shard.conns_max,
-                plan.shards_count,
-                descriptors_max.saturating_sub(SPARE_DESCRIPTORS) / u64::from(plan.shards_count),
+                "{} connections on each of {} shards and {SPARE_DESCRIPTORS} other files need {needed} descriptors; the limit is {descriptors_max}: raise it (`ulimit -Hn {needed}`, LimitNOFILE= in systemd){lower}",
+                plan.shard.conns_max, plan.shards_count,
             ),
         );
     }
