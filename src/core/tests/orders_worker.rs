@@ -394,6 +394,22 @@ fn orders_are_made_confirmed_paid_and_the_unpaid_closed_in_time() {
     assert!(world.worker.is_idle());
 }
 
+/// Found by `weir sim --seed 633`: the row was made, the word of it was lost, and nobody looked at its due time again.
+#[test]
+fn orders_whose_answer_was_lost_are_closed_in_time_too() {
+    let mut world = World::new(1);
+    world.run_for(200);
+    world.store.faults.delay_ns = 1_000_000_000;
+    world.reserve(1, 1);
+    world.run_for(100);
+    assert_eq!(world.order(1), OrderState::Created);
+    world.store.restart(); // the answer is lost; the batch is sent again after a while
+    world.store.faults.delay_ns = 0;
+    world.run_for(UNPAID_MS + 1_000);
+    assert_eq!(world.order(1), OrderState::Closed);
+    world.check();
+}
+
 #[test]
 fn orders_sent_many_times_are_made_once() {
     let mut world = World::new(1);

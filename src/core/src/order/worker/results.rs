@@ -70,6 +70,7 @@ impl Worker {
         match (command, result) {
             (command, OrderResult::Moved(standing)) => {
                 self.note_due(&command, &standing);
+                self.tally.dead_letters += u64::from(matches!(command, OrderCommand::Bury(_)));
                 self.moved(now, standing);
             }
             (OrderCommand::Pay(ask), OrderResult::Payment(result, standing)) => {
@@ -109,6 +110,7 @@ impl Worker {
         match command {
             // The ledger sent it again, so it may not know: its step is asked again even when acknowledged.
             OrderCommand::Insert(_) | OrderCommand::Bury(_) => {
+                self.note_due(command, &standing); // the word of its making may have been lost
                 self.steps.want(now.mono, standing);
             }
             // The ledger sold a unit that SQL does not see free (a total on its way) or not for this user: again with
@@ -179,15 +181,13 @@ impl Worker {
     }
 
     fn note_due(&mut self, command: &OrderCommand, standing: &Standing) {
-        match command {
-            OrderCommand::Insert(order) if standing.state == OrderState::Created => {
-                let due = self
-                    .next_due
-                    .map_or(order.due, |known| known.min(order.due));
-                self.next_due = Some(due);
-            }
-            OrderCommand::Bury(_) => self.tally.dead_letters += 1,
-            _ => {}
+        if let OrderCommand::Insert(order) = command
+            && standing.state == OrderState::Created
+        {
+            let due = self
+                .next_due
+                .map_or(order.due, |known| known.min(order.due));
+            self.next_due = Some(due);
         }
     }
 
