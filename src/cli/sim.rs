@@ -1,7 +1,7 @@
 //! `weir sim`: its arguments. Many sales on one virtual clock, with faults drawn from a seed.
 
 use super::{CliError, print};
-use crate::sim::{Options, Report, run_range};
+use crate::sim::{Options, Report, run_range, seed_here};
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -60,6 +60,13 @@ const PROGRESS_EVERY: u64 = 500;
 /// `Broken` when a promise did not hold, with the line that replays the first seed where.
 pub fn run(args: &SimArgs) -> Result<(), CliError> {
     let options = Options::traced(args.trace);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        if let Some(seed) = seed_here() {
+            eprintln!("weir sim --seed {seed} --trace"); // a release build aborts after this
+        }
+    }));
     let seeds = args.range();
     let total = seeds.end - seeds.start;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

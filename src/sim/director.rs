@@ -10,9 +10,10 @@ use super::plan::{LISTEN, Plan, WALL_START_MS};
 use super::store::StoreModel;
 use super::tally::{Fault, Faults, Sin, SinKind};
 use super::weather::{Sky, Wind};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_core::journal::StoreFault;
@@ -77,12 +78,41 @@ struct Director {
     worker_boot: u32,
 }
 
-/// Runs the world of `seed` to its verdict.
+thread_local! {
+    static SEED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// The seed whose world this thread runs: for the word of a panic, which in a release build ends the process.
+pub fn seed_here() -> Option<u64> {
+    SEED.get()
+}
+
+/// Runs the world of `seed` to its verdict. A panic of a part is a broken promise where panics unwind.
 pub fn run_seed(seed: u64, options: &Options) -> SeedReport {
-    let mut director = Director::new(seed, *options);
-    director.load();
-    director.drain();
-    director.verdict(seed)
+    SEED.set(Some(seed));
+    let world = || {
+        let mut director = Director::new(seed, *options);
+        director.load();
+        director.drain();
+        director.verdict(seed)
+    };
+    let report = catch_unwind(AssertUnwindSafe(world)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+        let what = format!("a part panicked: {}", words.unwrap_or("without words"));
+        SeedReport {
+            seed,
+            hash: 0,
+            turns: 0,
+            requests: 0,
+            grants: 0,
+            unknowns: 0,
+            faults: Faults::default(),
+            sins: vec![Sin::new(SinKind::Broken, what)],
+        }
+    });
+    SEED.set(None);
+    report
 }
 
 impl Director {

@@ -16,7 +16,7 @@ mod store;
 mod tally;
 mod weather;
 
-pub use director::{SeedReport, run_seed};
+pub use director::{SeedReport, run_seed, seed_here};
 pub use report::{Report, run_range};
 pub use tally::{Fault, Faults, Sin, SinKind};
 
