@@ -23,7 +23,8 @@ pub use tally::{Live, Phase};
 
 use crowd::{Cast, Crowd};
 use limits::{
-    BUYERS_MAX, BUYERS_PER_UNIT_MIN, CONNECTIONS, RESTOCK_DIVISOR, STALL_MS, STOCK_MAX, STOCK_MIN,
+    BUYERS_MAX, BUYERS_PER_UNIT_MIN, CONNECTIONS, PIPELINE, RESTOCK_DIVISOR, STALL_MS, STOCK_MAX,
+    STOCK_MIN,
 };
 use report::Facts;
 use scene::{Scene, Size};
@@ -187,6 +188,7 @@ impl Load {
         let mut engine = ClientConfig::new(server.listen, CONNECTIONS);
         engine.sources = ClientConfig::loopback_sources(CONNECTIONS);
         engine.seed = cast.seed;
+        engine.pipeline_max = PIPELINE;
         let client = Client::new(engine, Box::new(crowd)).map_err(DemoError::input)?;
         // The crowd gets no mail; the box is only the bell that the drain switch rings.
         let post = Arc::new(PostOffice::new([Addr::Ops]).map_err(DemoError::input)?);
