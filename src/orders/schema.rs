@@ -3,6 +3,7 @@
 //! Numbers of 64 bits are stored as SQLite's signed integers (all of ours fit by their ranges). The unique key over
 //! `live` (1 or NULL) is how "one live order per user and SKU" is said portably (design §12.6).
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fmt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -168,10 +169,16 @@ pub fn open(path: &Path) -> Result<Connection, OpenError> {
         .map_err(|error| OpenError::File(path.to_owned(), error))?;
     let mut connection = Connection::open(path).map_err(sqlite)?;
     check_version(&connection, path)?;
+    // A close after a failed sync must not sync again (field bug R55); a healthy close checkpoints by itself.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .map_err(sqlite)?;
     // WAL: readers (export, sqlite3) do not stop the worker. FULL: a commit that was answered survives power loss.
+    // Our own checkpoints: SQLite's automatic ones swallow the error of a failed sync.
     connection
         .execute_batch(
-            "PRAGMA busy_timeout = 2000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;",
+            "PRAGMA busy_timeout = 2000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
+             PRAGMA wal_autocheckpoint = 0;",
         )
         .map_err(sqlite)?;
     connection.set_prepared_statement_cache_capacity(64);

@@ -64,8 +64,10 @@ pub enum Mail {
     RecoverAsk,
     /// Store to owner: newest snapshot and the batches after it.
     Recovered(Box<Image>),
-    /// Worker to owner, at its start: send again what is not confirmed.
+    /// Worker to owner, at its start and from time to time while its store is well: send again what is not confirmed.
     OutboxAsk,
+    /// Worker to owner: the order store failed; grant nothing more until an `OutboxAsk` of a run whose store is well.
+    OrdersStopped,
     /// Owner to worker: committed reservations that have no order yet. At least once.
     Reserved(Vec<OrderMessage>),
     /// Owner to worker: all units ever put on sale of a SKU, after each committed change and on each `OutboxAsk`,

@@ -25,7 +25,7 @@ pub struct SkuView {
     pub open: bool,
     /// Set by the operator.
     pub mode: Mode,
-    /// Set when the store failed: no grants until a restart.
+    /// Set when a store failed, the ledger's or the orders': no grants until a restart.
     pub poisoned: bool,
     /// Users who hold or bought, complete for this epoch when `sold_out`.
     pub winners: Arc<WinnersFilter>,

@@ -403,6 +403,39 @@ fn one_batch_commits_while_the_next_fills() {
 }
 
 #[test]
+fn nothing_is_granted_while_the_order_store_is_gone() {
+    let mut bench = Bench::new(10);
+    let first = bench.buy([1])[0];
+    bench.sync();
+    assert!(matches!(
+        bench.outcome(first),
+        Some(Outcome::Done(LedgerAnswer::Granted(_)))
+    ));
+    bench.turn(vec![Mail::OrdersStopped]);
+    assert!(bench.sent.views.last().unwrap().poisoned);
+    let refused = bench.buy([2])[0];
+    assert_eq!(
+        bench.outcome(refused),
+        Some(Outcome::Failed(Failure::Poisoned))
+    );
+    bench.wait_ms(VIEW_REFRESH_MS);
+    assert!(
+        bench.sent.views.last().unwrap().poisoned,
+        "repeated views say it too"
+    );
+    assert_eq!(bench.owner.fault(), None, "the ledger itself is well");
+    // A worker whose store is well asks for the outbox: the sale goes on.
+    bench.turn(vec![Mail::OutboxAsk]);
+    assert!(!bench.sent.views.last().unwrap().poisoned);
+    let again = bench.buy([2])[0];
+    bench.sync();
+    assert!(matches!(
+        bench.outcome(again),
+        Some(Outcome::Done(LedgerAnswer::Granted(_)))
+    ));
+}
+
+#[test]
 fn a_failed_commit_makes_everything_unknown_and_ends_the_grants() {
     let mut bench = Bench::new(10);
     let ids = [bench.buy([1])[0], bench.buy([2])[0]];

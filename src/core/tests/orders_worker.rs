@@ -171,6 +171,8 @@ struct World {
     /// Of 1,000 mails so many are lost, and as many doubled.
     loss: u64,
     asks: u64,
+    /// How often the owner was told that orders stopped.
+    stops: u64,
     stopped: bool,
 }
 
@@ -196,6 +198,7 @@ impl World {
             rng: Rng::new(1),
             loss: 0,
             asks: 0,
+            stops: 0,
             stopped: false,
         };
         world.turn(None);
@@ -256,6 +259,7 @@ impl World {
                 fx.post(Addr::Worker, Mail::Reserved(self.ledger.outbox()));
                 self.collect(fx);
             }
+            (Addr::Owner, Mail::OrdersStopped) => self.stops += 1,
             (Addr::Shard(_), Mail::PaymentAnswer(answer)) => {
                 let first = self.answers.insert(answer.id, answer.result);
                 assert!(
@@ -523,6 +527,7 @@ fn orders_stop_when_the_disk_is_full_and_go_on_after_a_restart() {
     world.run_for(100);
     assert_eq!(world.answers[&unknown], PaymentResult::StoreFailed);
     assert_eq!(world.worker.fault(), Some(OrderFault::DiskFull));
+    assert_eq!(world.stops, 1, "the owner was told to grant nothing more");
     let refused = world.pay("p1", 1);
     world.reserve(2, 2);
     world.run_for(100);

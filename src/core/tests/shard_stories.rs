@@ -26,9 +26,22 @@ fn assert_code(reply: &(u16, String), status: u16, code: &str) {
 #[test]
 fn nothing_is_accepted_before_every_sku_has_a_view() {
     let mut kit = Kit::new(config());
-    assert!(!kit.accepting);
+    assert!(!kit.accepting && !kit.shard.is_ready(kit.now));
     kit.view(|_| {});
     assert!(kit.accepting);
+    assert!(
+        !kit.shard.is_ready(kit.now),
+        "no tokens yet: the first buyer would be refused"
+    );
+    kit.lease();
+    assert!(kit.shard.is_ready(kit.now));
+    let mut poor = Kit::new(config());
+    poor.view(|_| {});
+    poor.advance_ms(1_000);
+    assert!(
+        poor.shard.is_ready(poor.now),
+        "a budget of nearly nothing does not hold a server back"
+    );
 }
 
 #[test]

@@ -432,8 +432,9 @@ impl Shard {
                 self.finish_ask(now, pending, reply, fx);
             }
         }
-        if !was_ready && self.skus.is_ready() && !self.draining {
-            fx.accept(true);
+        if !was_ready && self.skus.is_ready() {
+            self.views_since = Some(now.mono);
+            fx.accept(!self.draining);
         }
     }
 

@@ -167,7 +167,7 @@ impl Shard {
             counters.soldout_hits,
         );
         let shard = Label::Shard(self.config.shard);
-        put("weir_shard_ready", shard, u64::from(self.skus.is_ready()));
+        put("weir_shard_ready", shard, u64::from(self.is_ready(now)));
         put("weir_shard_draining", shard, u64::from(self.draining));
         put(
             "weir_connections_accepted_total",

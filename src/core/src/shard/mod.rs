@@ -52,6 +52,9 @@ use weir_proto::http::date::DateCache;
 use weir_proto::ids::KeyId;
 use weir_proto::limits::BODY_BYTES_MAX;
 
+/// How long a shard that has every view waits for its first tokens before it calls itself ready.
+const FIRST_TOKENS_MS: u64 = 1_000;
+
 /// One core's whole state.
 pub struct Shard {
     config: ShardConfig,
@@ -77,6 +80,8 @@ pub struct Shard {
     /// Connections whose reading paused; looked at when replies leave.
     paused: VecDeque<ConnId>,
     due_slots: Vec<u32>,
+    /// Since when every SKU has a view.
+    views_since: Option<Mono>,
     draining: bool,
     drain_due: Mono,
     stopped: bool,
@@ -151,11 +156,24 @@ impl Shard {
             date: DateCache::default(),
             paused: VecDeque::with_capacity(config.conns_max),
             due_slots: Vec::with_capacity(config.conns_max),
+            views_since: None,
             draining: false,
             drain_due: Mono(u64::MAX),
             stopped: false,
             config,
         }
+    }
+
+    /// True when a submit can be granted: every SKU has a view, and has had tokens or a second to get some (a budget of
+    /// a few units an hour does not keep a server from being ready).
+    pub fn is_ready(&self, now: Now) -> bool {
+        self.views_since.is_some_and(|since| {
+            now.mono >= since.plus_ms(FIRST_TOKENS_MS)
+                || self
+                    .skus
+                    .states()
+                    .all(|state| state.budget.books().granted > 0)
+        })
     }
 
     /// Counters, for checkers and benches.

@@ -26,6 +26,7 @@ use crate::mail::{Addr, Mail};
 use crate::port::{Effects, Event, Handler};
 use crate::sale::{Sale, Sku};
 use crate::time::{Mono, Now};
+use crate::view::SkuView;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -76,6 +77,8 @@ pub struct Owner {
     config: OwnerConfig,
     phase: Phase,
     draining: bool,
+    /// The worker said that the order store is gone.
+    orders_stopped: bool,
     boot: u64,
     ledger: Ledger,
     batches: Batches,
@@ -109,6 +112,7 @@ impl Owner {
         Self {
             phase: Phase::Recovering,
             draining: false,
+            orders_stopped: false,
             boot: 0,
             batches: Batches::new(),
             views: Views::new(config.seed),
@@ -159,7 +163,22 @@ impl Owner {
 
     fn send_views(&self, shard: ShardId, fx: &mut Effects) {
         for view in self.views.shown() {
-            fx.post(Addr::Shard(shard), Mail::View(view.clone()));
+            fx.post(Addr::Shard(shard), self.view_mail(view));
+        }
+    }
+
+    fn view_mail(&self, view: &SkuView) -> Mail {
+        let poisoned = view.poisoned || self.orders_stopped;
+        Mail::View(SkuView {
+            poisoned,
+            ..view.clone()
+        })
+    }
+
+    /// Without orders to follow, a grant is a promise that nobody keeps: none is made while the order store is gone.
+    fn set_orders_stopped(&mut self, stopped: bool, fx: &mut Effects) {
+        if core::mem::replace(&mut self.orders_stopped, stopped) != stopped {
+            self.broadcast(fx);
         }
     }
 
@@ -195,6 +214,9 @@ impl Owner {
         match self.phase {
             Phase::Recovering => return Some(Failure::Recovering),
             Phase::Poisoned(_) => return Some(Failure::Poisoned),
+            Phase::Serving if self.orders_stopped && matches!(ask.op, LedgerOp::Reserve(_)) => {
+                return Some(Failure::Poisoned);
+            }
             Phase::Serving => {}
         }
         let is_timed = matches!(ask.op, LedgerOp::Reserve(_) | LedgerOp::Lookup(_));
@@ -275,7 +297,7 @@ impl Owner {
         let mut views = core::mem::take(&mut self.batches.committing.views);
         for view in views.drain(..) {
             for shard in 0..self.config.shards_count {
-                fx.post(Addr::Shard(ShardId(shard)), Mail::View(view.clone()));
+                fx.post(Addr::Shard(ShardId(shard)), self.view_mail(&view));
             }
             self.views.show(view);
         }
@@ -358,7 +380,9 @@ impl Owner {
             Mail::ViewsAsk(shard) => self.send_views(shard, fx),
             Mail::Appended(result) => self.appended(*result, fx),
             Mail::Recovered(image) => self.recovered(now, &image, fx),
+            Mail::OrdersStopped => self.set_orders_stopped(true, fx),
             Mail::OutboxAsk => {
+                self.set_orders_stopped(false, fx);
                 self.outbox.resend_all();
                 if self.is_serving() {
                     self.outbox.tell_totals(fx);

@@ -6,6 +6,7 @@ use super::{
     BATCH_PAUSE_MS, BATCH_PAUSE_MS_MAX, InFlight, SWEEP_PAUSE_MS, SWEEP_PERIOD_MS, Sweep, Worker,
 };
 use crate::limits::ORDER_ATTEMPTS_MAX;
+use crate::mail::{Addr, Mail};
 use crate::order::contract::{
     DeadLetter, DeadWhy, NewOrder, OrderCommand, OrderDone, OrderFault, OrderResult, PaymentResult,
     Standing,
@@ -49,6 +50,7 @@ impl Worker {
     /// The store is gone until a restart: takes nothing, answers who waits, keeps what the ledger has anyway.
     fn fail(&mut self, fault: OrderFault, in_flight: InFlight, fx: &mut Effects) {
         self.fault = Some(fault);
+        fx.post(Addr::Owner, Mail::OrdersStopped);
         for command in &in_flight.batch.commands {
             if let OrderCommand::Pay(ask) = command {
                 self.answer_payment(ask, PaymentResult::StoreFailed, fx);
