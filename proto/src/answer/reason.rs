@@ -266,6 +266,9 @@ reasons! {
     /// No order with this reservation id (or none yet).
     PaymentUnknown = (404, NotFound, Payment, "payment_unknown", true, RetrySameRequest, Rejected,
         "订单不存在", "There is no such order.");
+    /// As many payments as this shard lets wait are waiting; nothing was booked, the provider delivers again.
+    PaymentBusy = (503, SystemOverloaded, Payment, "payment_busy", true, RetryAfter, Pending,
+        "支付通知繁忙，请稍后重试", "Payments are busy; deliver it again later.");
     /// The worker did not answer in time or cannot work; the provider delivers again.
     PaymentUnavailable = (503, DependencyUnavailable, Payment, "payment_unavailable", true, RetrySameRequest, Pending,
         "支付通知暂时无法处理，请重试", "The payment cannot be booked now; deliver it again.");

@@ -292,7 +292,7 @@ impl Shard {
         if self.payments_out >= self.config.payments_max
             || fx.posts_waiting() > crate::limits::POSTS_WAITING_MAX
         {
-            return Some(self.busy_reply(Reason::PaymentUnavailable));
+            return Some(self.busy_reply(Reason::PaymentBusy));
         }
         let pending = Pending {
             reply_to: Some(reply_to),
@@ -309,7 +309,7 @@ impl Shard {
             kid: KeyId::default(),
         };
         let Some(id) = self.asks.insert(pending, Wait::Payment) else {
-            return Some(self.busy_reply(Reason::PaymentUnavailable));
+            return Some(self.busy_reply(Reason::PaymentBusy));
         };
         self.payments_out += 1;
         let ask = PaymentAsk {
