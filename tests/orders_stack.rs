@@ -46,7 +46,6 @@ fn sale() -> Arc<Sale> {
         unit_price: PRICE,
         unpaid_timeout_ms: UNPAID_MS,
         budget: Rate::per_second(1_000),
-        inflight_max: 64,
         sold_out_ttl_ms: 2_000,
     };
     Arc::new(Sale {

@@ -48,11 +48,6 @@ impl ListenSocket {
         self.local
     }
 
-    /// As a socket of std, for a thread that accepts by blocking (the ops listener).
-    pub fn into_std(self) -> TcpListener {
-        self.inner
-    }
-
     /// The descriptor, for the ring.
     pub(crate) fn raw(&self) -> RawFd {
         self.inner.as_raw_fd()

@@ -62,16 +62,6 @@ impl fmt::Display for SubmitError {
     }
 }
 
-impl SubmitError {
-    /// Writes what is wrong and how to mend it, in English, without any value of the request.
-    ///
-    /// # Errors
-    /// Those of `out`.
-    pub fn describe(&self, out: &mut impl fmt::Write) -> fmt::Result {
-        write!(out, "{self}")
-    }
-}
-
 const REQUEST_ID_ALPHABET: &str = "A-Z, a-z, 0-9, dot, underscore, colon and hyphen";
 
 const MEMBERS: &[&str] = &[

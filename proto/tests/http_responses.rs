@@ -142,11 +142,8 @@ fn statuses_and_refusals_agree_with_their_codes() {
                 ..Meta::new(&date, connection)
             };
             response::begin(&mut out, status, &meta).finish(&mut out);
-            assert!(
-                out.len() <= response::RESPONSE_HEAD_BYTES_MAX,
-                "{}",
-                out.len()
-            );
+            // With the longest origin; a head is a small part of the outbox of a connection.
+            assert!(out.len() <= 768, "{}", out.len());
             assert!(text(out).starts_with(&format!("HTTP/1.1 {} ", status.code())));
         }
     }

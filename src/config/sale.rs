@@ -2,7 +2,6 @@
 //!
 //! Called by [`super::build`]. Ids and path ids are unique, every SKU's budget can be handed out exactly.
 
-use super::ceilings::INFLIGHT_MAX;
 use super::document::{Reader, Section};
 use crate::keys::Secret;
 use toml::de::DeTable;
@@ -131,7 +130,6 @@ fn sku(section: &Section<'_, '_>, shards_count: u16) -> Sku {
         unit_price: section.price("price"),
         unpaid_timeout_ms: section.number("unpaid_timeout"),
         budget: section.rate("budget"),
-        inflight_max: INFLIGHT_MAX as u32, // the shard's own cap, limits.sku_inflight_max, is lower
         sold_out_ttl_ms: section.number("sold_out_ttl"),
     };
     let most = sku

@@ -159,7 +159,6 @@ fn draw_sku(rng: &mut Rng, id: SkuId) -> Sku {
         },
         unpaid_timeout_ms: 300 + rng.below(unpaid_ms),
         budget: Rate::per_second(tokens_per_s),
-        inflight_max: 64,
         sold_out_ttl_ms: 2_000 + rng.below(2_000),
     }
 }

@@ -48,7 +48,6 @@ pub fn sale() -> Arc<Sale> {
             tokens: 5,
             per_ns: 2 * NS_PER_S,
         },
-        inflight_max: 10,
         sold_out_ttl_ms: 2_000,
     };
     Arc::new(Sale {

@@ -45,10 +45,6 @@ const ALLOWED: [(&str, &[&str]); 5] = [
             "weir-io",
             "weir-bench",
             "blake3",
-            "hmac",
-            "sha2",
-            "crossbeam-queue",
-            "hdrhistogram",
             "clap",
             "serde",
             "serde_json",
@@ -57,7 +53,6 @@ const ALLOWED: [(&str, &[&str]); 5] = [
             "sqlx",
             "rusqlite",
             "getrandom",
-            "libc",
         ],
     ),
 ];

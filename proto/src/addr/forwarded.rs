@@ -12,7 +12,7 @@ use core::net::IpAddr;
 /// The client's address, unwrapped.
 ///
 /// `peer`: the socket's peer, or with [`Source::ProxyProtocol`] the client that the PROXY header named. `lines`: the
-/// values of the header [`Source::header_name`], one per header line, in order of arrival (they form one list,
+/// values of the header that `source` names, one per header line, in order of arrival (they form one list,
 /// RFC 9110 §5.3; trailers must not be among them, RFC 9110 §6.5.1). The result is `peer` unless the peer is trusted;
 /// then the rightmost untrusted entry; the leftmost entry when all are trusted; the last good one when an entry is bad.
 pub fn client_address<'a>(

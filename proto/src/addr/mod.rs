@@ -52,15 +52,6 @@ impl Source {
         .into_iter()
         .find(|source| source.as_str() == text)
     }
-
-    /// The header to hand to [`client_address`], in lower case; names are compared whatever their case
-    /// (RFC 9110 §5.1). `None`: no header is read.
-    pub const fn header_name(self) -> Option<&'static str> {
-        match self {
-            Self::XForwardedFor | Self::Forwarded => Some(self.as_str()),
-            Self::Peer | Self::ProxyProtocol => None,
-        }
-    }
 }
 
 /// What an address is limited by: an IPv4 address, or the /64 that one IPv6 subscriber holds at least.

@@ -37,8 +37,6 @@ pub struct AnswerBody<'a> {
     pub retry_after_ms: Option<u64>,
     /// `opens_in_ms`: until `opens_at`, coarse.
     pub opens_in_ms: Option<u64>,
-    /// `pay_within_ms`: until an unpaid order closes.
-    pub pay_within_ms: Option<u64>,
     /// `detail`: which argument was wrong and how, in English; cut at `ANSWER_DETAIL_BYTES_MAX`.
     pub detail: Option<&'a str>,
     /// The server's clock, milliseconds since 1970.
@@ -61,7 +59,6 @@ impl<'a> AnswerBody<'a> {
             original: None,
             retry_after_ms: None,
             opens_in_ms: None,
-            pay_within_ms: None,
             detail: None,
             server_wall_ms,
         }
@@ -120,7 +117,6 @@ impl<'a> AnswerBody<'a> {
         for (piece, value) in [
             (b",\"retry_after_ms\":".as_slice(), self.retry_after_ms),
             (b",\"opens_in_ms\":".as_slice(), self.opens_in_ms),
-            (b",\"pay_within_ms\":".as_slice(), self.pay_within_ms),
         ] {
             if let Some(ms) = value {
                 out.extend_from_slice(piece);
@@ -268,14 +264,12 @@ mod tests {
         body.state = RequestState::Paid;
         body.retry_after_ms = Some(0);
         body.opens_in_ms = Some(u64::MAX);
-        body.pay_within_ms = Some(10);
         body.detail = Some("quantity \"x\"\n");
         let (bytes, value) = json(&body);
         assert_eq!(value["original_code"], "SECKILL_QUEUED");
         assert_eq!(value["status"], "PAID");
         assert_eq!(value["retry_after_ms"], 0);
         assert_eq!(value["opens_in_ms"], u64::MAX);
-        assert_eq!(value["pay_within_ms"], 10);
         assert_eq!(value["detail"], "quantity \"x\"\n");
         assert_eq!(read_code(&bytes), Some(Code::RequestReplayed));
         assert_eq!(read_u64_member(&bytes, "opens_in_ms"), Some(u64::MAX));

@@ -14,9 +14,6 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// What every resource of ours may allow; the `Allow` of a refused TRACE or CONNECT (RFC 9110 §10.2.1).
 pub const ALLOW_ALL: &str = "GET, HEAD, POST, OPTIONS";
 
-/// Room that any head of ours fits in, given a CORS origin of up to 253 bytes: reserve it with the body's to grow once.
-pub const RESPONSE_HEAD_BYTES_MAX: usize = 768;
-
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $code:literal $reason:literal,)*) => {
         /// The statuses weir answers with.

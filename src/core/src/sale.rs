@@ -66,8 +66,6 @@ pub struct Sku {
     pub unpaid_timeout_ms: u64,
     /// R_admit: how many submits per time may ask the ledger, over all shards.
     pub budget: Rate,
-    /// In-flight asks of this SKU per shard (C4, C5).
-    pub inflight_max: u32,
     /// How long a sold-out mark lives without being repeated (E1).
     pub sold_out_ttl_ms: u64,
 }

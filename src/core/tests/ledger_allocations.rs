@@ -39,7 +39,6 @@ fn sale() -> Arc<Sale> {
         },
         unpaid_timeout_ms: 1,
         budget: Rate::per_second(1),
-        inflight_max: 1,
         sold_out_ttl_ms: 2_000,
     };
     Arc::new(Sale {

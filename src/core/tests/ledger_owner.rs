@@ -53,7 +53,6 @@ fn sale(stock: u64) -> Arc<Sale> {
                     tokens: 1000,
                     per_ns: 1_000_000_000,
                 },
-                inflight_max: 10,
                 sold_out_ttl_ms: 3_000,
             }],
         }],

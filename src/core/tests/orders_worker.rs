@@ -43,7 +43,6 @@ fn sale(first_stock: u64) -> Arc<Sale> {
         unit_price: PRICE,
         unpaid_timeout_ms: UNPAID_MS,
         budget: Rate::per_second(1),
-        inflight_max: 1,
         sold_out_ttl_ms: 1,
     };
     let activity = Activity {

@@ -42,7 +42,6 @@ pub fn sale() -> Sale {
         unit_price: money,
         unpaid_timeout_ms: 60_000,
         budget: Rate::per_second(40_000),
-        inflight_max: 100,
         sold_out_ttl_ms: 3_000,
     };
     Sale {
