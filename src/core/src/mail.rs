@@ -13,6 +13,7 @@ use crate::record::AdmissionRecord;
 use crate::stats::Stats;
 use crate::view::SkuView;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// Capacity of every part's box; re-exported for the drivers, which may name `mail` but not `limits`.
@@ -77,8 +78,8 @@ pub enum Mail {
     PaymentAsk(Box<PaymentAsk>),
     /// Worker to shard: what came of it.
     PaymentAnswer(Box<PaymentAnswer>),
-    /// Worker to order store: one transaction.
-    Orders(Box<OrderBatch>),
+    /// Worker to order store: one transaction. Shared, so that sending it again to a slow disk takes no memory.
+    Orders(Arc<OrderBatch>),
     /// Order store to worker: its results.
     OrdersDone(Box<OrderDone>),
     /// To the admission log. Dropped and counted when its box is full.

@@ -49,7 +49,7 @@ const ORPHAN_UNPAID_MS: u64 = 15 * 60 * 1_000;
 /// The batch that the store has.
 #[derive(Debug)]
 struct InFlight {
-    batch: OrderBatch,
+    batch: Arc<OrderBatch>,
     attempts: Vec<u32>,
     /// Sent again then.
     resend_at: Mono,
@@ -196,10 +196,7 @@ impl Worker {
                 in_flight.resend_at = now.mono.plus_ms(BATCH_ANSWER_MS);
                 in_flight.resends += 1;
                 self.tally.batches_resent += 1;
-                fx.post(
-                    Addr::OrderStore,
-                    Mail::Orders(Box::new(in_flight.batch.clone())),
-                );
+                fx.post(Addr::OrderStore, Mail::Orders(in_flight.batch.clone()));
             }
             return;
         }
@@ -215,12 +212,12 @@ impl Worker {
             return;
         }
         self.seq += 1;
-        let batch = OrderBatch {
+        let batch = Arc::new(OrderBatch {
             seq: self.seq,
             at: self.wall,
             commands: taken.commands,
-        };
-        fx.post(Addr::OrderStore, Mail::Orders(Box::new(batch.clone())));
+        });
+        fx.post(Addr::OrderStore, Mail::Orders(batch.clone()));
         self.in_flight = Some(InFlight {
             batch,
             attempts: taken.attempts,

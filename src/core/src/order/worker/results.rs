@@ -31,10 +31,8 @@ impl Worker {
                 let InFlight {
                     batch, attempts, ..
                 } = in_flight;
-                for ((command, result), tried) in
-                    batch.commands.into_iter().zip(results).zip(attempts)
-                {
-                    self.take_result(now, command, result, tried, fx);
+                for ((command, result), tried) in batch.commands.iter().zip(results).zip(attempts) {
+                    self.take_result(now, *command, result, tried, fx);
                 }
             }
             Err(OrderFault::Busy) => {
