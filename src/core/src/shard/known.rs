@@ -33,10 +33,19 @@ pub enum Known {
 /// The cache.
 #[derive(Debug)]
 pub struct KnownCache {
-    entries: Vec<Option<(RequestName, Known)>>,
-    sets: usize,
+    /// A word of each entry's hash, 0 for none: a request that is not here, which is nearly every one, touches one
+    /// cache line of tags and no entry.
+    tags: Vec<[u32; WAYS]>,
+    entries: Vec<[Option<(RequestName, Known)>; WAYS]>,
     turn: usize,
     hasher: SipHasher13,
+}
+
+/// Where a request's entry is, if anywhere.
+#[derive(Clone, Copy)]
+struct Place {
+    set: usize,
+    tag: u32,
 }
 
 impl KnownCache {
@@ -44,8 +53,8 @@ impl KnownCache {
     pub fn new(entries_max: usize, secret: [u8; 16]) -> Self {
         let sets = entries_max.div_ceil(WAYS).max(1);
         Self {
-            entries: alloc::vec![None; sets * WAYS],
-            sets,
+            tags: alloc::vec![[0; WAYS]; sets],
+            entries: alloc::vec![[None; WAYS]; sets],
             turn: 0,
             hasher: SipHasher13::new_with_key(&secret),
         }
@@ -53,65 +62,61 @@ impl KnownCache {
 
     /// What is known of `name`.
     pub fn get(&self, name: &RequestName) -> Option<Known> {
-        self.set(name)
-            .iter()
-            .flatten()
-            .find(|(known_name, _)| known_name == name)
-            .map(|&(_, known)| known)
+        let place = self.place(name);
+        let way = self.way_of(place, name)?;
+        self.entries[place.set][way].map(|(_, known)| known)
     }
 
     /// Remembers `known` of `name`, if its set has room.
     pub fn put(&mut self, name: &RequestName, known: Known) {
-        let start = self.start(name);
+        let place = self.place(name);
         self.turn = (self.turn + 1) % WAYS;
-        let turn = self.turn;
-        let set = &mut self.entries[start..start + WAYS];
-        let is_pinned = |entry: &Option<(RequestName, Known)>| {
-            matches!(entry, Some((_, Known::InFlight { .. })))
+        let set = &self.entries[place.set];
+        let is_free = |way: &usize| {
+            set[*way].is_none_or(|(_, known)| !matches!(known, Known::InFlight { .. }))
         };
-        let way = set
-            .iter()
-            .position(|entry| {
-                entry
-                    .as_ref()
-                    .is_some_and(|(known_name, _)| known_name == name)
-            })
+        let way = self
+            .way_of(place, name)
             .or_else(|| set.iter().position(Option::is_none))
             .or_else(|| {
                 (0..WAYS)
-                    .map(|offset| (turn + offset) % WAYS)
-                    .find(|&way| !is_pinned(&set[way]))
+                    .map(|offset| (self.turn + offset) % WAYS)
+                    .find(is_free)
             });
         if let Some(way) = way {
-            set[way] = Some((*name, known));
+            self.tags[place.set][way] = place.tag;
+            self.entries[place.set][way] = Some((*name, known));
         }
     }
 
     /// Forgets `name`: a refusal is decided afresh next time (design §12.1).
     pub fn forget(&mut self, name: &RequestName) {
-        let start = self.start(name);
-        for entry in &mut self.entries[start..start + WAYS] {
-            if entry
-                .as_ref()
-                .is_some_and(|(known_name, _)| known_name == name)
-            {
-                *entry = None;
-            }
+        let place = self.place(name);
+        if let Some(way) = self.way_of(place, name) {
+            self.tags[place.set][way] = 0;
+            self.entries[place.set][way] = None;
         }
     }
 
-    fn set(&self, name: &RequestName) -> &[Option<(RequestName, Known)>] {
-        let start = self.start(name);
-        &self.entries[start..start + WAYS]
+    fn way_of(&self, place: Place, name: &RequestName) -> Option<usize> {
+        let tags = &self.tags[place.set];
+        (0..WAYS).find(|&way| {
+            tags[way] == place.tag
+                && self.entries[place.set][way].is_some_and(|(known_name, _)| known_name == *name)
+        })
     }
 
-    fn start(&self, name: &RequestName) -> usize {
+    fn place(&self, name: &RequestName) -> Place {
         let mut hasher = self.hasher;
         hasher.write_u64(name.sku.activity.0);
         hasher.write_u64(name.sku.sku.0);
         hasher.write_u64(name.user.0);
         hasher.write(name.request_id.as_bytes());
-        (hasher.finish() % self.sets as u64) as usize * WAYS
+        let hash = hasher.finish();
+        Place {
+            set: ((hash & 0xFFFF_FFFF) % self.tags.len() as u64) as usize,
+            tag: (hash >> 32) as u32 | 1, // never the 0 that stands for none
+        }
     }
 }
 
