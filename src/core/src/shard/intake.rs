@@ -61,7 +61,9 @@ impl Intake<'_> {
             .conns
             .get(id)
             .is_some_and(|conn| conn.phase == Phase::Open)
+            && !input.bytes().is_empty()
         {
+            // Only with bytes left: the driver shows them again, so a paused connection always goes on.
             if !may_read(self.conns, id, fx) || !self.staged.has_room() || !self.replies.has_room()
             {
                 reads_on = false;
@@ -117,9 +119,6 @@ impl Intake<'_> {
             return false;
         };
         let bytes = input.bytes();
-        if bytes.is_empty() {
-            return false;
-        }
         match conn.parser.parse(bytes) {
             Parsed::NeedMore => false,
             Parsed::Continue => {

@@ -189,6 +189,16 @@ impl Shard {
             .filter(|pending| pending.slot.is_some())
             .count();
         self.slots.audit(with_slot as u32);
+        let unanswered = self
+            .asks
+            .iter()
+            .filter(|pending| pending.reply_to.is_some())
+            .count();
+        assert_eq!(
+            self.replies.reserved_count(),
+            unanswered,
+            "places are kept for what is asked about, and for nothing else"
+        );
         for state in self.skus.states() {
             state.budget.audit();
         }
@@ -375,7 +385,9 @@ impl Shard {
             &stationery,
             fx,
         );
-        let no_more = |conn: &Conn| (conn.ended || self.draining) && conn.is_quiet();
+        // Paused: requests that came before the peer's end are still to be read.
+        let no_more =
+            |conn: &Conn| (conn.ended || self.draining) && conn.is_quiet() && !conn.paused;
         if self.conns.get(reply_to.conn).is_some_and(no_more) {
             self.finish(now, reply_to.conn, fx);
         }
@@ -400,7 +412,6 @@ impl Shard {
             }
         }
         self.staged.clear();
-        self.replies.end_turn();
     }
 
     fn expire_conns(&mut self, now: Now, fx: &mut Effects) {

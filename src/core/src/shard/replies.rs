@@ -1,7 +1,8 @@
 //! Replies leave in request order per connection (design §4): one that is ready early waits for the earlier ones.
 //!
 //! Used by every stage through [`Replies::give`]. A slab of fixed size holds what waits; [`Replies::has_room`] is asked
-//! before a request is staged, so it never overflows.
+//! before a request is staged, so it never overflows. Invariant: a place is free for every request that has no reply yet,
+//! for any of them may be answered before an earlier one of its connection.
 
 use super::conns::{Conns, NO_HELD, Phase};
 use super::reply::{Manner, Reply, Stationery};
@@ -23,7 +24,7 @@ struct Held {
 pub struct Replies {
     held: Vec<Option<Held>>,
     free: Vec<u32>,
-    /// Requests staged in this turn, each of which may need a place.
+    /// Requests read and not answered yet, staged or asked about: each may need a place.
     reserved: usize,
 }
 
@@ -42,14 +43,14 @@ impl Replies {
         self.free.len() > self.reserved
     }
 
-    /// Counts a request that was staged; its reply may have to wait.
+    /// Counts a request that was staged; [`Self::give`] takes it off the count.
     pub fn reserve(&mut self) {
         self.reserved += 1;
     }
 
-    /// Ends the turn: what had to wait holds a place now.
-    pub fn end_turn(&mut self) {
-        self.reserved = 0;
+    /// Requests whose reply was not given yet.
+    pub fn reserved_count(&self) -> usize {
+        self.reserved
     }
 
     /// Gives the reply of request `seq` on `conn`: writes it, and what waited for it, or lets it wait.
@@ -63,6 +64,7 @@ impl Replies {
         fx: &mut Effects,
     ) {
         let ((id, seq), (manner, reply)) = (place, answer);
+        self.reserved -= 1;
         let Some(conn) = conns.get_mut(id) else {
             return;
         }; // the client is gone; status knows the result
@@ -70,7 +72,7 @@ impl Replies {
             let index = self
                 .free
                 .pop()
-                .expect("a place was asked for before the request was staged");
+                .expect("a place was kept since the request was staged");
             self.held[index as usize] = Some(Held {
                 seq,
                 next: conn.held,

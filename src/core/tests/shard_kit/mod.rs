@@ -126,6 +126,8 @@ pub struct Kit {
     /// Unconsumed bytes, per slot.
     kept: Vec<Vec<u8>>,
     receiving: Vec<bool>,
+    /// Peers that will send no more.
+    ended: Vec<bool>,
     pub accepting: bool,
     leasing: bool,
 }
@@ -146,6 +148,7 @@ impl Kit {
             mail: Vec::new(),
             kept: vec![Vec::new(); conns_max],
             receiving: vec![true; conns_max],
+            ended: vec![false; conns_max],
             accepting: false,
             leasing: false,
         };
@@ -226,6 +229,7 @@ impl Kit {
         self.kept[slot as usize].clear();
         self.out[slot as usize].clear();
         self.receiving[slot as usize] = true;
+        self.ended[slot as usize] = false;
         self.fx.open_conn(Self::conn(slot));
         self.event(Event::Accepted {
             conn: Self::conn(slot),
@@ -241,6 +245,19 @@ impl Kit {
     pub fn bytes(&mut self, slot: u32, bytes: &[u8]) {
         self.kept[slot as usize].extend_from_slice(bytes);
         self.show(slot, false);
+    }
+
+    /// Bytes arrive on `slot`, and the peer's end right behind them.
+    pub fn bytes_and_end(&mut self, slot: u32, bytes: &[u8]) {
+        self.ended[slot as usize] = true;
+        self.kept[slot as usize].extend_from_slice(bytes);
+        self.show(slot, true);
+    }
+
+    /// True when the shard has ended its side of `slot`.
+    pub fn finished(&self, slot: u32) -> bool {
+        let is_finish = |op: &Op| matches!(op, Op::Finish(conn) if conn.slot == slot);
+        self.ops.iter().any(is_finish)
     }
 
     pub fn show(&mut self, slot: u32, ended: bool) {
@@ -288,7 +305,7 @@ impl Kit {
                 Op::Receive(conn, on) => {
                     let was = std::mem::replace(&mut self.receiving[conn.slot as usize], on);
                     if on && !was && !self.kept[conn.slot as usize].is_empty() {
-                        self.show(conn.slot, false);
+                        self.show(conn.slot, self.ended[conn.slot as usize]);
                         self.end_turn();
                     }
                 }
