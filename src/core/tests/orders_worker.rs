@@ -173,6 +173,7 @@ struct World {
     /// How often the owner was told that orders stopped.
     stops: u64,
     stopped: bool,
+    ticks: u64,
 }
 
 impl World {
@@ -199,6 +200,7 @@ impl World {
             asks: 0,
             stops: 0,
             stopped: false,
+            ticks: 0,
         };
         world.turn(None);
         world
@@ -297,6 +299,7 @@ impl World {
             let mut fx = Effects::new(0);
             self.store.on_flush(self.now, &mut fx);
             self.collect(fx);
+            self.ticks += 1;
             self.turn(Some(Event::Tick));
         }
     }
@@ -556,6 +559,24 @@ fn orders_go_on_after_a_ledger_that_was_away_for_long() {
     world.ledger.failing = None;
     world.run_for(20_000);
     assert_eq!(world.held(50), ReservationState::Settled);
+    world.check();
+}
+
+#[test]
+fn orders_wait_without_spinning_while_the_ledger_takes_no_steps() {
+    let mut world = World::new(4_000);
+    world.ledger.failing = Some(Outcome::Failed(Failure::Poisoned));
+    for id in 1..=4_000 {
+        world.reserve(id, id);
+    }
+    world.run_for(9_000);
+    let before = world.ticks;
+    world.run_for(3_000); // the sweep is due, and has to wait for the steps
+    let ticks = world.ticks - before;
+    assert!(ticks < 3_000, "{ticks} ticks in three seconds");
+    world.ledger.failing = None;
+    world.run_for(60_000);
+    assert_eq!(world.held(4_000), ReservationState::Closed); // unpaid in time
     world.check();
 }
 

@@ -234,9 +234,8 @@ impl Worker {
             Sweep::After(after) => Some(after),
             _ => None,
         };
-        // A page waits while the ledger is behind: its orders could not be asked for.
         if let Some(after) = after
-            && self.steps.len() < LEDGER_STEPS_MAX / 2
+            && self.has_room_for_page()
         {
             self.sweep = Sweep::Asked;
             let limit = ORDER_PAGE_MAX;
@@ -247,6 +246,11 @@ impl Worker {
             let limit = ORDER_PAGE_MAX;
             taken.push(OrderCommand::CloseDue { limit }, 0);
         }
+    }
+
+    /// A page of the sweep waits while the ledger is behind: its orders could not be asked for.
+    fn has_room_for_page(&self) -> bool {
+        self.steps.len() < LEDGER_STEPS_MAX / 2
     }
 
     /// Asks the ledger for its outbox when something was dropped, and now and then when idle (mail may be lost).
@@ -287,7 +291,8 @@ impl Worker {
                     now.mono.plus_ms(wait_ms).max(self.close_not_before)
                 });
                 let sweep = match self.sweep {
-                    Sweep::At(at) => Some(at),
+                    // Without room it waits for the steps, which have their own times: not to be woken in vain.
+                    Sweep::At(at) if self.has_room_for_page() => Some(at),
                     _ => None,
                 };
                 earliest([due, sweep, self.intake.next_deadline()])
