@@ -12,8 +12,8 @@ pub const MAIL_PER_RING_TURN_MAX: usize = 256;
 /// batches fill while one commits.
 pub const MAIL_PER_BOX_TURN_MAX: usize = 4096;
 /// Bytes that a handler may leave unconsumed on one conn before the driver stops receiving there: above the largest
-/// request (head 16 KiB + body 8 KiB), so that a whole one always fits.
-pub const RECV_BACKLOG_BYTES_MAX: usize = 32 * 1024;
+/// request (head 16 KiB + chunked body 16 KiB + trailers), so that a whole one always fits.
+pub const RECV_BACKLOG_BYTES_MAX: usize = 40 * 1024;
 /// A backlog buffer above this is given back when it empties: most requests that come in two pieces are smaller.
 pub const BACKLOG_KEEP_BYTES_MAX: usize = 4 * 1024;
 /// A send buffer above this is given back when it is sent: 64 pipelined answers fit, an export does not stay.

@@ -16,6 +16,11 @@ use weir_core::limits::{
 use weir_core::mail::Mail;
 use weir_proto::limits::REQUEST_BYTES_MAX;
 
+const _: () = assert!(
+    weir_io::limits::RECV_BACKLOG_BYTES_MAX > REQUEST_BYTES_MAX,
+    "a request within every limit must fit in what a driver keeps unread, or it would wait for its own end"
+);
+
 /// Bytes of a connection beside its unread request: state, its part of the buffer ring, its replies.
 const CONN_EXTRA_BYTES: u64 = 8 * 1024;
 /// Bytes of a limiter's slot.

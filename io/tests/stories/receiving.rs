@@ -117,7 +117,7 @@ pub fn receive_off_shows_nothing_and_on_shows_what_was_kept(h: &mut dyn Harness)
 }
 
 pub fn backpressure_bounds_what_the_driver_keeps(h: &mut dyn Harness) {
-    // uring: a backlog of 32 KiB is soft by what its pool of receive buffers (2 MiB) had already taken.
+    // uring: a backlog of 40 KiB is soft by what its pool of receive buffers (2 MiB) had already taken.
     const KEPT_BYTES_MAX: usize = (2 << 20) + 64 * 1024;
     const WANTED_BYTES: usize = 64 << 20;
     let got = Arc::new(Mutex::new((0_usize, 0_usize, true))); // all, largest input, right
