@@ -46,13 +46,13 @@ pub fn run(args: &ConfigArgs) -> Result<(), CliError> {
             let mib = |bytes: u64| bytes.div_ceil(1024 * 1024);
             let skus: usize = plan.sale.activities.iter().map(|a| a.skus.len()).sum();
             print(&format!(
-                "{}: fine\n  {} activities, {skus} SKUs\n  {} shards of {} MiB and {} MiB for ledger and stores when full: {} MiB\n  {} file descriptors at most\n",
+                "{}: fine\n  activities: {}, SKUs: {skus}\n  memory when full: {} MiB ({} x {} MiB for shards, {} MiB for ledger and stores)\n  file descriptors: {} at most\n",
                 config.display(),
                 plan.sale.activities.len(),
+                mib(footprint.all_bytes()),
                 plan.shards_count,
                 mib(footprint.shard_bytes),
                 mib(footprint.shared_bytes),
-                mib(footprint.all_bytes()),
                 plan.descriptors_max(),
             ))
         }

@@ -8,6 +8,7 @@ use std::ops::Range;
 /// Run sales on a virtual clock with crashes, losses and delays drawn from a seed, and check every promise after every turn.
 #[derive(clap::Args, Clone, Debug)]
 #[command(
+    override_usage = "weir sim --seeds <A..B> [--json]\n       weir sim --seed <N> [--json | --trace]",
     after_help = "Examples:\n  weir sim --seeds 0..5000 --json\n  weir sim --seed 1234 --trace\n\nThe same seed gives the same events on any machine. Exit code 1: a promise broke; the message has the line that replays it."
 )]
 pub struct SimArgs {
@@ -105,7 +106,7 @@ fn words(report: &Report) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "{} seeds: {} requests, {} grants, {} unknown results, {} crashes, {} turns",
+        "seeds {}, requests {}, grants {}, unknown results {}, crashes {}, turns {}",
         report.seeds, report.requests, report.grants, report.unknowns, report.crashes, report.turns
     );
     for (kind, count) in &report.faults {

@@ -34,19 +34,19 @@ pub fn explain(topic: Option<&str>) -> Result<String, String> {
         .filter(|key| full(key) == plain || key.name == plain)
         .collect();
     if found.is_empty() {
-        let names: Vec<String> = KEYS.iter().map(full).collect();
-        let leaf = plain.rsplit('.').next().unwrap_or(&plain);
-        let near = if plain.contains('.') {
-            nearest(&plain, names.iter().map(String::as_str))
-                .unwrap_or_default()
-                .to_owned()
-        } else {
-            let near = nearest(leaf, KEYS.iter().map(|key| key.name)).unwrap_or_default();
-            KEYS.iter()
-                .find(|key| key.name == near)
-                .map(full)
-                .unwrap_or_default()
-        };
+        let sections = SECTIONS
+            .iter()
+            .map(|section| (section.name, section.name.to_owned()));
+        let names: Vec<(&str, String)> = sections
+            .chain(KEYS.iter().map(|key| (key.name, full(key))))
+            .collect();
+        let words = |(short, full): &'_ (&'static str, String)| [short.to_string(), full.clone()];
+        let all: Vec<String> = names.iter().flat_map(words).collect();
+        let near = nearest(&plain, all.iter().map(String::as_str)).unwrap_or_default();
+        let near = names
+            .iter()
+            .find(|(short, full)| *short == near || full == near)
+            .map_or("", |(_, full)| full);
         return Err(format!(
             "no key or section is called {topic:?}; did you mean {near}? `weir config explain` lists all"
         ));
@@ -156,5 +156,6 @@ mod tests {
                 .unwrap_err()
                 .contains("limits.ip_rate")
         );
+        assert!(explain(Some("limit")).unwrap_err().contains("mean limits?"));
     }
 }

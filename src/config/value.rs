@@ -103,7 +103,7 @@ impl Kind {
                 format!("\"auto\" or a whole number from {min} to {max}")
             }
             Self::Duration(min_ms, max_ms) => format!(
-                "a duration from {} to {}, such as \"500ms\", \"5s\", \"15m\" or \"24h\"",
+                "a duration from {} to {}: a whole number and its unit (ms, s, m, h or d)",
                 units::duration_text(*min_ms),
                 units::duration_text(*max_ms)
             ),

@@ -2,6 +2,7 @@
 
 use super::DemoError;
 use super::limits::{SERVER_LINES_MAX, SERVER_START_MS, SERVER_STOP_MS};
+use crate::ops::process::cpu_us;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,8 +12,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The kernel counts a process's time in these units for user space (`USER_HZ`, proc_pid_stat(5)).
-const TICKS_PER_S: u64 = 100;
 /// What the server is expected to say when it serves.
 const SERVING: &str = "serving http://";
 
@@ -93,8 +92,7 @@ impl Server {
 
     /// CPU time of the whole process so far, microseconds; 0 when it cannot be read.
     pub fn cpu_us(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        stat.ok().and_then(|text| cpu_ticks(&text)).unwrap_or(0) * (1_000_000 / TICKS_PER_S)
+        cpu_us(self.child.id()).unwrap_or(0)
     }
 
     /// One request of the operator; the body of a 200.
@@ -199,15 +197,6 @@ fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
     Some((listen.parse().ok()?, rest.strip_suffix(')')?.parse().ok()?))
 }
 
-/// utime + stime: fields 14 and 15; the name in field 2 may hold anything, so it is skipped by its last parenthesis.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let after_name = &stat[stat.rfind(')')? + 1..];
-    let mut fields = after_name.split_ascii_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,12 +210,5 @@ mod tests {
         );
         assert_eq!(found, Some(wanted));
         assert_eq!(addresses("weir: 1 shard(s)"), None);
-    }
-
-    #[test]
-    fn cpu_time_is_user_and_system_whatever_the_name_holds() {
-        let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 9";
-        assert_eq!(cpu_ticks(stat), Some(300));
-        assert_eq!(cpu_ticks("42"), None);
     }
 }

@@ -22,14 +22,8 @@ pub fn samples() -> Vec<Sample> {
     {
         samples.push(sample("process_resident_memory_bytes", kib * 1024));
     }
-    if let Some(ticks) = fs::read_to_string("/proc/self/stat")
-        .ok()
-        .and_then(|text| cpu_ticks(&text))
-    {
-        samples.push(sample(
-            "process_cpu_seconds_total",
-            ticks * (1000 / TICKS_PER_S),
-        ));
+    if let Some(us) = cpu_us(std::process::id()) {
+        samples.push(sample("process_cpu_seconds_total", us / 1_000));
     }
     if let Ok(entries) = fs::read_dir("/proc/self/fd") {
         // The directory itself is open while it is read.
@@ -39,6 +33,12 @@ pub fn samples() -> Vec<Sample> {
         ));
     }
     samples
+}
+
+/// User and system time of the whole process `pid` so far, microseconds (10 ms steps); `None` when it cannot be read.
+pub fn cpu_us(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(cpu_ticks(&stat)? * (1_000_000 / TICKS_PER_S))
 }
 
 fn resident_kib(status: &str) -> Option<u64> {

@@ -96,6 +96,8 @@ pub enum OpenError {
     Damaged(PathBuf, rusqlite::Error),
     /// No space left.
     DiskFull(PathBuf),
+    /// There is no file to read.
+    Missing(PathBuf),
 }
 
 impl fmt::Display for OpenError {
@@ -129,6 +131,11 @@ impl fmt::Display for OpenError {
                 f,
                 "order store {} is damaged: {error}. Copy the whole directory first, then restore orders.sqlite from a \
                  backup; `weir reconcile` makes missing orders again from the ledger",
+                path.display()
+            ),
+            Self::Missing(path) => write!(
+                f,
+                "there is no order store at {}. Check the directory; `weir serve` makes an order store at its first start",
                 path.display()
             ),
             Self::DiskFull(path) => write!(
@@ -198,6 +205,9 @@ pub fn open(path: &Path) -> Result<Connection, OpenError> {
 /// # Errors
 /// See [`OpenError`].
 pub fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
+    if !path.exists() {
+        return Err(OpenError::Missing(path.to_owned()));
+    }
     let sqlite = |error| OpenError::of_sqlite(path, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
