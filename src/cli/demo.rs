@@ -66,6 +66,14 @@ pub fn run(args: &DemoArgs) -> Result<(), CliError> {
         #[cfg(any(debug_assertions, weir_planted))]
         plant: args.plant,
     };
+    // Without a terminal there is no progress line: whoever reads a log sees at least what is under way.
+    let _ = writeln!(
+        io::stderr(),
+        "weir demo: {} buyers come for {} units; shards of the server: {}",
+        config.buyers,
+        config.stock,
+        config.shards
+    );
     let mut progress = ProgressLine::new();
     let result = demo::run(&config, |live| progress.show(live));
     progress.wipe();
