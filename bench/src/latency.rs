@@ -13,7 +13,7 @@ pub struct Latency {
 
 /// Longest latency that is told apart, microseconds; longer ones count as this.
 pub const LATENCY_US_MAX: u64 = 60_000_000;
-/// Significant digits: one part in a thousand (research/performance.md §8.8).
+/// Significant digits: one part in a thousand is finer than any two runs agree.
 const DIGITS: u8 = 3;
 
 /// What a histogram says, microseconds.

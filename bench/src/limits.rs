@@ -14,7 +14,7 @@ pub const PARKED_MAX: usize = 256;
 pub const CONNECTING_MAX: usize = 128;
 /// Longest head of an answer; ours have under 300 bytes.
 pub const ANSWER_HEAD_BYTES_MAX: usize = 8 * 1024;
-/// Longest body of an answer: with the head it stays below what a driver keeps unconsumed (32 KiB).
+/// Longest body of an answer: with the head it stays below what a driver keeps unconsumed (weir-io's `RECV_BACKLOG_BYTES_MAX`).
 pub const ANSWER_BODY_BYTES_MAX: usize = 23 * 1024;
 /// Header lines of an answer.
 pub const ANSWER_LINES_MAX: usize = 64;

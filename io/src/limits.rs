@@ -26,7 +26,7 @@ pub const LISTEN_BACKLOG: i32 = 4096;
 /// Above this they are closed and counted.
 pub const PARKED_MAX: usize = LISTEN_BACKLOG as usize;
 /// Pause after an accept failed for want of descriptors or memory: long enough not to spin, short enough that
-/// accepting is alive again within 100 ms of descriptors coming free (reliability R63).
+/// accepting is alive again within 100 ms of descriptors coming free (field bug R63).
 pub const ACCEPT_RETRY_MS: u64 = 50;
 /// Pause before mail that a full box refused is offered again, when nothing else wakes the sender.
 pub const POST_RETRY_MS: u64 = 1;

@@ -8,6 +8,9 @@ use weir_proto::limits::BODY_BYTES_MAX;
 #[path = "../../tests/support/counting.rs"]
 mod counting;
 
+/// The shop whose page calls.
+const SHOP: &[u8] = b"https://shop.test";
+
 /// Serves all of `input`, answering each request by an echo of its body; returns how many it served.
 fn serve(
     input: &[u8],
@@ -24,7 +27,7 @@ fn serve(
                     date.update(served as u64 * 700);
                     let meta = Meta {
                         retry_after_s: Some(3),
-                        cors_origin: cors::allowed_origin(&["https://shop.test"], &request),
+                        cors_origin: cors::allowed_origin(&[SHOP], &request).map(|_| SHOP),
                         ..Meta::new(date, request.connection())
                     };
                     let open = response::begin(out, Status::Accepted, &meta);

@@ -166,8 +166,7 @@ fn a_preflight_is_answered_for_a_configured_origin_only() {
     };
     assert!(is_preflight(&request));
     let configured = ["https://other.test", "https://shop.test"];
-    let origin = allowed_origin(&configured, &request);
-    assert_eq!(origin, Some(&b"https://shop.test"[..]));
+    assert_eq!(allowed_origin(&configured, &request), Some(1));
     assert_eq!(
         allowed_origin(&["https://shop.tes", "https://SHOP.test", "*"], &request),
         None
@@ -176,7 +175,7 @@ fn a_preflight_is_answered_for_a_configured_origin_only() {
     let date = date();
     let mut out = Vec::new();
     let meta = Meta {
-        cors_origin: origin,
+        cors_origin: Some(configured[1].as_bytes()),
         ..Meta::new(&date, Connection::Keep)
     };
     write_preflight(&mut out, &meta);

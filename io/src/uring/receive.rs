@@ -49,7 +49,7 @@ impl Driver {
             }
             (result, buffer) => {
                 if let Some(buffer) = buffer {
-                    self.ring.buffer_back(buffer); // also when nothing was received (reliability R62)
+                    self.ring.buffer_back(buffer); // also when nothing was received (field bug R62)
                 }
                 match result {
                     Ok(_) if open => {

@@ -1,7 +1,7 @@
 //! One io_uring with everything the kernel may touch: send buffers, addresses, receive buffers, the doorbell's word.
 //!
 //! Safe to call: memory given to the kernel is owned here until the completion that gives it back, and is leaked
-//! rather than freed should the ring be dropped with operations outstanding (reliability R61).
+//! rather than freed should the ring be dropped with operations outstanding (field bug R61).
 
 use super::UringConfig;
 use super::buffers::Buffers;

@@ -14,16 +14,12 @@ pub const ALLOW_HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, X
 /// Seconds a browser may remember a preflight: ten minutes spare one request per submit and still follow a change the same sale.
 pub const PREFLIGHT_MAX_AGE_S: u32 = 600;
 
-/// The configured origin equal to the request's `Origin`; origins are compared byte by byte, as browsers send them.
-pub fn allowed_origin<'c, O: AsRef<[u8]>>(
-    configured: &'c [O],
-    request: &Request<'_>,
-) -> Option<&'c [u8]> {
+/// Which of the configured origins is the request's `Origin`; compared byte by byte, as browsers send them.
+pub fn allowed_origin(configured: &[impl AsRef<[u8]>], request: &Request<'_>) -> Option<usize> {
     let asked = request.field(Field::Origin)?;
     configured
         .iter()
-        .map(AsRef::as_ref)
-        .find(|&origin| origin == asked)
+        .position(|origin| origin.as_ref() == asked)
 }
 
 /// True for the question a browser asks before a cross-origin request.

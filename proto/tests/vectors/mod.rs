@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 /// The text of `shared/data/<name>`.
 ///
-/// Looked for in `$WEIR_SHARED/data`, then beside the repository (`../shared/data`), then one level higher
-/// (a worktree), then among the copies in `tests/data`.
+/// Looked for in `$WEIR_SHARED/data`, then beside the repository (`../shared/data`), then one level higher, then among
+/// the copies in `tests/data`.
 pub fn shared_data(name: &str) -> String {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let mut places = vec![

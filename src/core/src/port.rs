@@ -276,8 +276,9 @@ impl Effects {
         self.ops.push(Op::Stop);
     }
 
-    /// Posts `mail` to `to`; delivered in order per receiver. A full mailbox keeps it here and tries again each turn:
-    /// askers bound what they have outstanding, and watch [`Self::posts_waiting`].
+    /// Posts `mail` to `to`; delivered in order per receiver. A full mailbox keeps it here and tries again each turn.
+    /// Askers bound what they have outstanding (shards by in-flight slots and `limits::POSTS_WAITING_MAX`, the worker by
+    /// `limits::LEDGER_STEPS_MAX`, the owner by the answers of its two batches) and watch [`Self::posts_waiting`].
     pub fn post(&mut self, to: Addr, mail: Mail) {
         self.posts.push_back((to, mail));
     }

@@ -26,7 +26,7 @@ use weir_proto::ticket::{Claims, DeviceClaim, Expect, TicketReject, authenticate
 const DEGRADED_COST: u32 = 2;
 /// A nonce outlives its ticket's expiry by this: the longest leeway and the longest way of a request (B6).
 const NONCE_MARGIN_MS: u64 = 60_000;
-/// `opens_in_ms` is rounded up to this, so that it cannot be used to calibrate a clock (sales.md Q30).
+/// `opens_in_ms` is rounded up to this, so that it cannot be used to calibrate a clock (field bug Q30).
 const OPENS_IN_STEP_MS: u64 = 1_000;
 
 /// A refusal on its way out of the pipeline.

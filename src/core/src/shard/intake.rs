@@ -193,12 +193,7 @@ impl Intake<'_> {
     }
 
     fn origin_of(&self, request: &Request<'_>) -> Option<u8> {
-        let origin = request.field(Field::Origin)?;
-        self.config
-            .origins
-            .iter()
-            .position(|allowed| allowed == origin)
-            .map(|index| index as u8)
+        cors::allowed_origin(&self.config.origins, request).map(|index| index as u8) // at most ORIGINS_MAX
     }
 
     fn call(&mut self, now: Now, client: IpAddr, request: &Request<'_>) -> Call {
