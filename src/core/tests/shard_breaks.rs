@@ -88,3 +88,28 @@ fn an_answer_that_overtakes_another_finds_a_place_whatever_waits_elsewhere() {
     }
     kit.shard.audit();
 }
+
+#[test]
+fn a_client_that_waits_for_100_continue_gets_it_behind_the_replies_that_are_owed() {
+    let mut kit = Kit::open(config());
+    kit.connect(0);
+    let first = submit(1, "request-0001", &ticket(1, 1, true));
+    let second = submit(2, "request-0001", &ticket(2, 1, true));
+    let second = String::from_utf8(second)
+        .unwrap()
+        .replace("Host:", "Expect: 100-continue\r\nHost:");
+    let (head, body) = second.split_at(second.find("{").unwrap());
+    kit.bytes(0, &first);
+    kit.bytes(0, head.as_bytes());
+    kit.end_turn();
+    assert!(kit.out[0].is_empty());
+    let ask = kit.asks().pop().unwrap();
+    kit.answer(&ask, LedgerAnswer::Granted(held(1)));
+    let codes = |kit: &Kit| -> Vec<u16> { kit.replies(0).iter().map(|reply| reply.0).collect() };
+    assert_eq!(codes(&kit), [202, 100]);
+    kit.bytes(0, body.as_bytes());
+    kit.end_turn();
+    let ask = kit.asks().pop().unwrap();
+    kit.answer(&ask, LedgerAnswer::Granted(held(2)));
+    assert_eq!(codes(&kit), [202, 100, 202]);
+}

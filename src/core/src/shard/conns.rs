@@ -77,6 +77,8 @@ pub struct Conn {
     pub paused: bool,
     /// The peer will send no more.
     pub ended: bool,
+    /// The client waits for 100 Continue, which has to wait for the replies before it.
+    pub continue_owed: bool,
     /// Bytes dropped while lingering.
     pub drained_bytes: u64,
     read_due: Mono,
@@ -96,6 +98,7 @@ impl Conn {
             held: NO_HELD,
             paused: false,
             ended: false,
+            continue_owed: false,
             drained_bytes: 0,
             read_due: Mono(u64::MAX),
             in_body: false,

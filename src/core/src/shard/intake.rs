@@ -122,10 +122,12 @@ impl Intake<'_> {
         match conn.parser.parse(bytes) {
             Parsed::NeedMore => false,
             Parsed::Continue => {
-                // An interim answer must not overtake the replies that are still owed: then the client simply waits
-                // for its own patience to end, and sends the body (RFC 9110 §10.1.1).
+                // An interim answer must not overtake the replies that are still owed: it leaves behind the last of
+                // them (RFC 9110 §10.1.1).
                 if conn.outstanding() == 0 {
                     fx.outbox(id).extend_from_slice(CONTINUE);
+                } else {
+                    conn.continue_owed = true;
                 }
                 true
             }
@@ -175,6 +177,7 @@ impl Intake<'_> {
         let Some(conn) = self.conns.get_mut(id) else {
             return;
         };
+        conn.continue_owed = false; // the body came without it, or never will
         let seq = conn.next_in;
         conn.next_in = conn.next_in.wrapping_add(1);
         if manner.connection == Connection::Close {

@@ -10,6 +10,7 @@ use crate::port::{ConnId, Effects};
 use crate::time::Mono;
 use alloc::vec::Vec;
 use weir_proto::http::Connection;
+use weir_proto::http::response::CONTINUE;
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -95,6 +96,11 @@ impl Replies {
             fx.finish(id);
             conns.linger(now, id);
             fx.receive(id, true);
+        } else if let Some(conn) = conns.get_mut(id)
+            && conn.outstanding() == 0
+            && core::mem::take(&mut conn.continue_owed)
+        {
+            fx.outbox(id).extend_from_slice(CONTINUE);
         }
     }
 
