@@ -14,6 +14,7 @@ use rusqlite::Connection;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Asserts that `text` says each of `parts`.
@@ -554,4 +555,12 @@ fn a_full_disk_stops_grants_and_a_restart_with_room_goes_on() {
     all_kept(&running, &buyer, &queued);
     running.stop();
     drop(disk);
+}
+
+/// Compiles a C file of tests/hostile.
+fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    let made =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    recorder::compiler::compile(&format!("tests/hostile/{name}.c"), &made, flags);
+    made
 }

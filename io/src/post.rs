@@ -170,7 +170,7 @@ impl PostOffice {
         Ok(TakenBox(Arc::clone(mailbox)))
     }
 
-    /// Gives the box of `addr` to an ordinary thread (the ops listener, tests), which reads it by blocking.
+    /// Gives the box of `addr` to an ordinary thread, which reads it by blocking: for tests and tools without a driver.
     ///
     /// # Errors
     /// [`TakeError`]: no such box, or another thread has it.

@@ -276,7 +276,11 @@ impl DemoReport {
                 "{kind:<18}{:>10}{:>7}  {}",
                 told.count,
                 told.wrong,
-                answers.join(", ")
+                if answers.is_empty() {
+                    "none: they send nothing".to_owned()
+                } else {
+                    answers.join(", ")
+                }
             )?;
         }
         writeln!(

@@ -520,26 +520,3 @@ impl Buyer {
 pub fn body(user: u64, first: &str) -> String {
     format!("{{{first}\"activity_id\":1,\"sku_id\":1,\"user_id\":{user},\"quantity\":1}}")
 }
-
-/// Compiles a C file of tests/hostile with the compiler that SQLite needs too (`CC`, else `cc`).
-pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/hostile")
-        .join(format!("{name}.c"));
-    let made =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let built = Command::new(compiler)
-        .args(["-O1", "-Wall", "-Werror", "-o"])
-        .arg(&made)
-        .arg(source)
-        .args(flags)
-        .output()
-        .unwrap();
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
-    made
-}

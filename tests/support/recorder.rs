@@ -5,6 +5,9 @@
 //! is the shipped program, unchanged; it only has to be linked dynamically, as on every glibc target.
 #![allow(dead_code)] // each test binary uses what it needs
 
+#[path = "compiler.rs"]
+pub mod compiler;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,27 +25,15 @@ pub struct FailSync<'a> {
 }
 
 impl Recorder {
-    /// Compiles the library with the C compiler that SQLite needs too (`CC`, else `cc`).
+    /// Compiles the library.
     pub fn build() -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorder/recorder.c");
         let process = std::process::id();
         let thread = format!("{:?}", std::thread::current().id());
         let unique: String = thread.chars().filter(char::is_ascii_digit).collect();
         let library =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recorder-{process}-{unique}.so"));
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let built = Command::new(compiler)
-            .args(["-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(&source)
-            .arg("-ldl")
-            .output()
-            .unwrap();
-        assert!(
-            built.status.success(),
-            "{}",
-            String::from_utf8_lossy(&built.stderr)
-        );
+        let flags = ["-shared", "-fPIC", "-ldl"];
+        compiler::compile("tests/recorder/recorder.c", &library, &flags);
         Self { library }
     }
 
