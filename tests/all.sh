@@ -84,6 +84,8 @@ run 60 fmt cargo fmt --all --check
 run 900 clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 # Unit tests, vectors, properties, stories on every driver, the stores against SQLite, the program's own commands.
 run 1800 tests cargo test --workspace --locked --no-fail-fast
+# Which public limiter vectors hold, and which wait for later algorithms (counted above).
+cargo test -q --locked -p weir-core --test limiter_vectors -- --nocapture 2>/dev/null | grep '^limiter vectors'
 # The faults that are put in on purpose: each must be found by the check that is there for it.
 planted=(--test ledger_owner)
 for file in src/core/tests/*_planted.rs tests/*_planted.rs; do

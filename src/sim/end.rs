@@ -24,6 +24,9 @@ pub(super) struct End<'a> {
     pub wall: WallMs,
 }
 
+/// A buyer who is polite asks again within this time: the longest pause that an answer names, and a slow way.
+const ASKED_AGAIN_MS: u64 = 2_000;
+
 /// Every promise that does not hold.
 pub(super) fn sins(end: &End<'_>) -> Vec<Sin> {
     let mut sins = Vec::new();
@@ -39,7 +42,12 @@ pub(super) fn sins(end: &End<'_>) -> Vec<Sin> {
 fn limbo(end: &End<'_>, sins: &mut Vec<Sin>) {
     for wish in end.crowd.wishes.iter().filter(|wish| !wish.is_settled()) {
         if !waits_for_payment(end, wish) {
-            let what = format!("{}: last told {:?}", wish.request_id, wish.told);
+            let row = wish.queued.and_then(|id| end.orders.orders.get(&id));
+            let order = row.map(|row| (row.state, row.due));
+            let what = format!(
+                "{}: last told {:?}; its order {order:?} at {:?}",
+                wish.request_id, wish.told, end.wall
+            );
             sins.push(Sin::new(SinKind::Limbo, what));
         }
     }
@@ -49,12 +57,16 @@ fn limbo(end: &End<'_>, sins: &mut Vec<Sin>) {
     }
 }
 
-/// An unexpired unpaid order is not limbo.
+/// An unexpired unpaid order is not limbo (design §12.7); nor is one that expired so shortly before the end (the wall
+/// clock had stepped back) that it is just being closed, or that its buyer has not asked again since.
 fn waits_for_payment(end: &End<'_>, wish: &Wish) -> bool {
     wish.told == Some(RequestState::Created)
         && wish.queued.is_some_and(|reservation| {
             let row = end.orders.orders.get(&reservation);
-            row.is_some_and(|row| row.state == OrderState::Created && row.due > end.wall)
+            row.is_some_and(|row| {
+                matches!(row.state, OrderState::Created | OrderState::Closed)
+                    && row.due.plus_ms(ASKED_AGAIN_MS) > end.wall
+            })
         })
 }
 
