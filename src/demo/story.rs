@@ -221,7 +221,9 @@ impl Crowd {
         if let (Kind::Honest, Some(kind)) = (act.kind, unproved) {
             act.kind = kind;
             self.tally.kind(Kind::Honest).count -= 1;
+            self.tally.kind(kind).count += u64::from(!kind.needs_win());
         }
+        let act = self.acts.get_mut(cue.act);
         act.payer = match act.kind {
             // Its burst comes when the order is paid.
             Kind::OverLimit => Kind::Pays,
@@ -255,8 +257,15 @@ impl Crowd {
         if win < self.cast.stock / 2 {
             return None;
         }
-        let unproved =
-            |kind: &Kind| kind.needs_win() && self.tally.kinds[*kind as usize].count == 0;
+        let unproved = |kind: &Kind| {
+            let tally = &self.tally.kinds[*kind as usize];
+            let told = |code: Code| tally.answers[code as usize] > 0;
+            match kind {
+                Kind::OtherBody => !told(Code::RequestIdConflict),
+                Kind::OtherConnection => !told(Code::RequestReplayed),
+                _ => kind.needs_win() && tally.count == 0,
+            }
+        };
         Kind::ALL.iter().copied().find(unproved)
     }
 
