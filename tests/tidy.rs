@@ -7,6 +7,8 @@
 use std::fs;
 use std::path::Path;
 
+#[path = "tidy/field_bugs.rs"]
+mod field_bugs;
 #[path = "tidy/manifest.rs"]
 mod manifest;
 #[path = "tidy/rules.rs"]
@@ -158,4 +160,17 @@ fn every_test_file_is_in_the_list_of_tests() {
             "tests/README.md does not say what {path} proves"
         );
     }
+}
+
+#[test]
+fn every_field_bug_names_its_test_or_its_reason() {
+    let mut tests = std::collections::BTreeSet::new();
+    for (path, text) in files(|name| name.ends_with(".rs")) {
+        tests.extend(field_bugs::test_names(&text));
+        tests.extend(path.rsplit('/').next().map(str::to_owned));
+    }
+    let list =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/README.md")).unwrap();
+    let problems = field_bugs::check(&list, &tests);
+    assert!(problems.is_empty(), "tests/README.md: {problems:#?}");
 }
