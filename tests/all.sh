@@ -86,6 +86,8 @@ run 900 clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 run 1800 tests cargo test --workspace --locked --no-fail-fast
 # Which public limiter vectors hold, and which wait for later algorithms (counted above).
 cargo test -q --locked -p weir-core --test limiter_vectors -- --nocapture 2>/dev/null | grep '^limiter vectors'
+# Which public token and hash vectors were judged, and which cannot apply (counted above).
+cargo test -q --locked -p weir-proto --test wycheproof -- --nocapture 2>/dev/null | grep '^wycheproof\|^BLAKE3'
 # The faults that are put in on purpose: each must be found by the check that is there for it.
 planted=(--test ledger_owner)
 for file in src/core/tests/*_planted.rs tests/*_planted.rs; do

@@ -56,7 +56,7 @@ pub type RequestId = Text<REQUEST_ID_BYTES_MAX>;
 pub type Nonce = Text<NONCE_BYTES_MAX>;
 /// The dynamic path of one activity version, 1..=16 bytes of `[A-Za-z0-9_-]` (8 at most in a compact ticket).
 pub type PathId = Text<PATH_ID_BYTES_MAX>;
-/// The name of a ticket key, 1..=32 bytes of `[A-Za-z0-9_-]`.
+/// The name of a ticket key, 1..=36 bytes of `[A-Za-z0-9_-]`.
 pub type KeyId = Text<KEY_ID_BYTES_MAX>;
 
 /// What is sold, fully named.

@@ -16,8 +16,8 @@ pub const REQUEST_ID_BYTES_MIN: usize = 8;
 pub const NONCE_BYTES_MAX: usize = 32;
 /// Longest path id.
 pub const PATH_ID_BYTES_MAX: usize = 16;
-/// Longest key id.
-pub const KEY_ID_BYTES_MAX: usize = 32;
+/// Longest key id: a UUID, as the example keys of RFC 7520 §3.5 are named.
+pub const KEY_ID_BYTES_MAX: usize = 36;
 /// Longest ticket; checked before anything else is looked at (seed 000 §8.1).
 pub const TICKET_BYTES_MAX: usize = 4096;
 /// Longest time a ticket may be valid: what leaks is soon worthless, and nonces need not be kept longer (design §12.12).

@@ -38,7 +38,7 @@ impl fmt::Debug for TicketKey {
 /// Why a key or a ring cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// The key id is not 1..=32 bytes of `[A-Za-z0-9_-]`.
+    /// The key id is not 1..=36 bytes of `[A-Za-z0-9_-]`.
     Kid,
     /// The secret has this many bytes, and 32..=64 are needed.
     SecretBytes(usize),
@@ -49,7 +49,7 @@ pub enum KeyError {
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kid => f.write_str("a key id must have 1 to 32 bytes of A-Z, a-z, 0-9, _ and -"),
+            Self::Kid => f.write_str("a key id must have 1 to 36 bytes of A-Z, a-z, 0-9, _ and -"),
             Self::SecretBytes(bytes) => write!(
                 f,
                 "the secret has {bytes} bytes; it must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} (make one with `weir keygen`)"
@@ -69,7 +69,7 @@ pub(crate) fn check_secret(secret: &[u8]) -> Result<(), KeyError> {
     Ok(())
 }
 
-/// Reads a key id; `None` when it is not 1..=32 bytes of `[A-Za-z0-9_-]`.
+/// Reads a key id; `None` when it is not 1..=36 bytes of `[A-Za-z0-9_-]`.
 pub fn key_id(bytes: &[u8]) -> Option<KeyId> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if bytes.is_empty() || !bytes.iter().all(plain) {
