@@ -13,6 +13,7 @@
 pub mod affinity;
 pub mod clock;
 pub mod drain;
+pub mod driver;
 pub mod error;
 pub mod limits;
 pub mod mailbox;

@@ -5,91 +5,48 @@
 
 use super::UringConfig;
 use super::buffers::Buffers;
-use super::conns::empty;
 use super::tag::{self, Kind, NO_CONN};
+use crate::driver::{Backend, Completion, SendProgress, Wait, empty};
 use crate::error::DriverError;
 use crate::limits::{COMPLETIONS_PER_TURN_MAX, CQ_PER_SQ, SEND_KEEP_BYTES_MAX};
+use crate::net::ListenSocket;
 use crate::sys;
+use crate::sys::eventfd::EventFd;
 use crate::sys::socket::RawAddr;
 use io_uring::types::{Fd, TimeoutFlags, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
 use weir_core::port::ConnId;
 use weir_core::time::{Mono, NS_PER_S};
 
 /// The one group of provided buffers.
 const GROUP: u16 = 0;
 
-/// One completion.
-#[derive(Debug)]
-pub struct Completion {
-    /// What it was.
-    pub kind: Kind,
-    /// For which conn.
-    pub conn: ConnId,
-    /// Another completion of the same operation will follow.
-    pub more: bool,
-    result: i32,
-    buffer: Option<u16>,
-}
-
-impl Completion {
-    /// The count that the operation returned, or its errno.
-    pub fn result(&self) -> Result<usize, i32> {
-        usize::try_from(self.result).map_err(|_| -self.result)
-    }
-
-    /// The provided buffer that it used.
-    pub fn buffer(&self) -> Option<u16> {
-        self.buffer
-    }
-
-    /// The socket of an accept, or its errno.
-    pub fn into_accepted(self) -> Result<OwnedFd, i32> {
-        assert_eq!(self.kind, Kind::Accept, "only an accept brings a socket");
-        if self.result < 0 {
-            return Err(-self.result);
-        }
-        // SAFETY: the kernel opened this descriptor for this completion, which is consumed here: nobody else owns it.
-        Ok(unsafe { OwnedFd::from_raw_fd(self.result) })
-    }
-}
-
 /// What one slot has lent to the kernel.
 #[derive(Default)]
 struct Lent {
+    socket: Option<TcpStream>,
     send: Vec<u8>,
     sent_bytes: usize,
     connect: Option<Box<(RawAddr, Timespec)>>,
 }
 
-/// What a send's completion means.
-#[derive(Debug, PartialEq, Eq)]
-pub enum SendProgress {
-    /// Bytes are left: [`Ring::send_rest`] sends them.
-    Short,
-    /// All gone; the buffer comes back, empty.
-    Done(Vec<u8>),
-}
-
-/// How long [`Ring::enter`] waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Not at all.
-    No,
-    /// Until a completion.
-    ForEver,
-    /// Until a completion, at most so long.
-    AtMost(Duration),
-}
-
 struct Memory {
     buffers: Buffers,
     lent: Box<[Lent]>,
+    listener: Option<ListenSocket>,
     bell_word: Box<u64>,
+}
+
+impl Memory {
+    /// The descriptor of a conn that is open or connects.
+    fn fd(&self, conn: ConnId) -> Fd {
+        let socket = self.lent[conn.slot as usize].socket.as_ref();
+        Fd(socket.expect("a conn in use has its socket").as_raw_fd())
+    }
 }
 
 /// See the module.
@@ -97,23 +54,25 @@ pub struct Ring {
     name: sys::enter::RingName,
     uring: ManuallyDrop<IoUring>,
     memory: ManuallyDrop<Memory>,
+    /// The doorbell, which outlives the ring.
+    bell: RawFd,
     outstanding: usize,
     /// Operations put in since the last look, for the counters.
     pushed: u64,
 }
 
 impl Ring {
-    /// Sets the ring up for the calling thread, which alone may use it.
+    /// Sets the ring up for the calling thread, which alone may use it; `bell` outlives it.
     ///
     /// # Errors
     /// [`DriverError::Ring`] names the missing feature.
-    pub fn new(config: &UringConfig) -> Result<Self, DriverError> {
+    pub fn new(config: UringConfig, bell: &EventFd) -> Result<Self, DriverError> {
         let missing = |feature, error| DriverError::Ring {
             feature,
             kernel: sys::kernel::release(),
             error,
         };
-        let uring = build(config).map_err(|(feature, error)| missing(feature, error))?;
+        let uring = build(&config).map_err(|(feature, error)| missing(feature, error))?;
         if !uring.params().is_feature_nodrop() || !uring.params().is_feature_ext_arg() {
             let error = io::Error::from_raw_os_error(libc::EINVAL);
             return Err(missing(
@@ -141,8 +100,10 @@ impl Ring {
             memory: ManuallyDrop::new(Memory {
                 buffers,
                 lent: lent.into_boxed_slice(),
+                listener: config.listen,
                 bell_word: Box::new(0),
             }),
+            bell: bell.raw(),
             outstanding: 0,
             pushed: 0,
         })
@@ -156,128 +117,6 @@ impl Ring {
             + cq * size_of::<cqueue::Entry>()
             + usize::from(config.recv_buffers) * (config.recv_buffer_bytes as usize + 16)
             + config.conns_max as usize * size_of::<Lent>()
-    }
-
-    /// Operations whose last completion has not come.
-    pub fn outstanding(&self) -> usize {
-        self.outstanding
-    }
-
-    /// Operations put in since the last call.
-    pub fn take_pushed(&mut self) -> u64 {
-        std::mem::take(&mut self.pushed)
-    }
-
-    /// Accepts on `listener` again and again.
-    pub fn accept(&mut self, listener: RawFd) -> io::Result<()> {
-        let sqe = opcode::AcceptMulti::new(Fd(listener))
-            .flags(libc::SOCK_CLOEXEC)
-            .build();
-        self.push(sqe, Kind::Accept, NO_CONN)
-    }
-
-    /// Ends the accept. Connections not yet accepted stay in the kernel's backlog, so nothing is lost.
-    pub fn accept_stop(&mut self) -> io::Result<()> {
-        let sqe = opcode::AsyncCancel::new(tag::pack(Kind::Accept, NO_CONN)).build();
-        self.push(sqe, Kind::AcceptStop, NO_CONN)
-    }
-
-    /// Receives on `fd` again and again, into provided buffers.
-    pub fn recv(&mut self, conn: ConnId, fd: RawFd) -> io::Result<()> {
-        let sqe = opcode::RecvMulti::new(Fd(fd), GROUP).build();
-        self.push(sqe, Kind::Recv, conn)
-    }
-
-    /// Ends the receive of `conn`. What was read is in completions; what was not stays in the socket.
-    pub fn recv_stop(&mut self, conn: ConnId) -> io::Result<()> {
-        let sqe = opcode::AsyncCancel::new(tag::pack(Kind::Recv, conn)).build();
-        self.push(sqe, Kind::RecvStop, conn)
-    }
-
-    /// Sends `bytes`, keeping them until [`SendProgress::Done`].
-    pub fn send(&mut self, conn: ConnId, fd: RawFd, bytes: Vec<u8>) -> io::Result<()> {
-        let lent = &mut self.memory.lent[conn.slot as usize];
-        assert!(lent.send.is_empty(), "one send per conn at a time");
-        lent.send = bytes;
-        lent.sent_bytes = 0;
-        self.send_rest(conn, fd)
-    }
-
-    /// Sends what is left after a short send.
-    pub fn send_rest(&mut self, conn: ConnId, fd: RawFd) -> io::Result<()> {
-        let lent = &self.memory.lent[conn.slot as usize];
-        let rest = &lent.send[lent.sent_bytes..];
-        // A send of more than 4 GiB is short, like any other.
-        let len = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-        // The pointer stays good: `send` is not touched until the completion (one send per conn).
-        let sqe = opcode::Send::new(Fd(fd), rest.as_ptr(), len)
-            .flags(libc::MSG_NOSIGNAL)
-            .build();
-        self.push(sqe, Kind::Send, conn)
-    }
-
-    /// Books the completion of a send that took `bytes`.
-    pub fn sent(&mut self, conn: ConnId, bytes: usize) -> SendProgress {
-        let lent = &mut self.memory.lent[conn.slot as usize];
-        lent.sent_bytes += bytes;
-        if lent.sent_bytes < lent.send.len() {
-            SendProgress::Short
-        } else {
-            SendProgress::Done(self.send_over(conn))
-        }
-    }
-
-    /// After the completion of a send that failed, or whose rest is not wanted: the buffer comes back, empty.
-    pub fn send_over(&mut self, conn: ConnId) -> Vec<u8> {
-        let bytes = std::mem::take(&mut self.memory.lent[conn.slot as usize].send);
-        empty(bytes, SEND_KEEP_BYTES_MAX)
-    }
-
-    /// Connects `fd`; ends with ECANCELED at `deadline`.
-    pub fn connect(
-        &mut self,
-        conn: ConnId,
-        fd: RawFd,
-        to: RawAddr,
-        deadline: Mono,
-    ) -> io::Result<()> {
-        let at = Timespec::new()
-            .sec(deadline.0 / NS_PER_S)
-            .nsec((deadline.0 % NS_PER_S) as u32);
-        let lent = self.memory.lent[conn.slot as usize]
-            .connect
-            .insert(Box::new((to, at)));
-        let connect = opcode::Connect::new(Fd(fd), lent.0.as_ptr(), lent.0.bytes())
-            .build()
-            .flags(squeue::Flags::IO_LINK)
-            .user_data(tag::pack(Kind::Connect, conn));
-        let deadline = opcode::LinkTimeout::new(&lent.1)
-            .flags(TimeoutFlags::ABS)
-            .build()
-            .user_data(tag::pack(Kind::ConnectDeadline, conn));
-        self.push_all(&[connect, deadline])
-    }
-
-    /// After the completion of a connect: its address is free.
-    pub fn connect_over(&mut self, conn: ConnId) {
-        self.memory.lent[conn.slot as usize].connect = None;
-    }
-
-    /// Waits for the doorbell.
-    pub fn bell(&mut self, fd: RawFd) -> io::Result<()> {
-        let word: *mut u64 = &mut *self.memory.bell_word;
-        let sqe = opcode::Read::new(Fd(fd), word.cast(), size_of::<u64>() as u32).build();
-        self.push(sqe, Kind::Bell, NO_CONN)
-    }
-
-    /// The bytes of a provided buffer that a completion brought.
-    pub fn buffer(&self, id: u16, len: usize) -> &[u8] {
-        self.memory.buffers.bytes(id, len)
-    }
-
-    /// Gives a provided buffer back to the kernel.
-    pub fn buffer_back(&mut self, id: u16) {
-        self.memory.buffers.give_back(id);
     }
 
     fn push(&mut self, sqe: squeue::Entry, kind: Kind, conn: ConnId) -> io::Result<()> {
@@ -318,33 +157,186 @@ impl Ring {
         }
     }
 
-    /// Moves completions into `into`, as many as one turn takes. True: more are waiting.
-    pub fn completions(&mut self, into: &mut Vec<Completion>) -> bool {
+    /// Gets every operation back from the kernel, so that their memory can go. After the last turn these are the accept,
+    /// which was stopped, and the doorbell, which was rung.
+    pub fn leave(&mut self) -> io::Result<()> {
+        let mut too_late = Vec::new(); // a client who comes now sees a reset
+        while self.outstanding > 0 {
+            self.enter(Wait::ForEver)?;
+            self.completions(&mut too_late);
+            too_late.clear();
+        }
+        Ok(())
+    }
+}
+
+/// What became of an entry, as the driver reads it; `None`: the operation that it ended says how it ended.
+fn completion(cqe: &cqueue::Entry, more: bool) -> Option<Completion> {
+    let (kind, conn) = tag::unpack(cqe.user_data());
+    let count = usize::try_from(cqe.result()).map_err(|_| -cqe.result());
+    match kind {
+        Kind::Recv => Some(Completion::Recv {
+            conn,
+            bytes: count,
+            buffer: cqueue::buffer_select(cqe.flags()).map(u32::from),
+            more,
+        }),
+        Kind::Send => Some(Completion::Send { conn, bytes: count }),
+        Kind::Accept => {
+            let socket = count.map(|_| {
+                // SAFETY: the kernel opened this descriptor for this entry, which is read once: nobody else owns it.
+                let fd = unsafe { OwnedFd::from_raw_fd(cqe.result()) };
+                TcpStream::from(fd)
+            });
+            Some(Completion::Accept { socket, more })
+        }
+        Kind::Connect => Some(Completion::Connect {
+            conn,
+            result: count.map(drop),
+        }),
+        Kind::RecvStop => Some(Completion::RecvStop(conn)),
+        Kind::Bell => Some(Completion::Bell),
+        Kind::AcceptStop | Kind::ConnectDeadline => None,
+    }
+}
+
+impl Backend for Ring {
+    fn accept(&mut self) -> io::Result<()> {
+        let listener = self.memory.listener.as_ref();
+        let listener = listener.expect("a driver without a listener never accepts");
+        let sqe = opcode::AcceptMulti::new(Fd(listener.raw()))
+            .flags(libc::SOCK_CLOEXEC)
+            .build();
+        self.push(sqe, Kind::Accept, NO_CONN)
+    }
+
+    fn accept_stop(&mut self) -> io::Result<()> {
+        let sqe = opcode::AsyncCancel::new(tag::pack(Kind::Accept, NO_CONN)).build();
+        self.push(sqe, Kind::AcceptStop, NO_CONN)
+    }
+
+    fn open(&mut self, conn: ConnId, socket: TcpStream) -> io::Result<()> {
+        self.memory.lent[conn.slot as usize].socket = Some(socket);
+        Ok(())
+    }
+
+    fn connect(
+        &mut self,
+        conn: ConnId,
+        socket: TcpStream,
+        to: SocketAddr,
+        deadline: Mono,
+    ) -> io::Result<()> {
+        let at = Timespec::new()
+            .sec(deadline.0 / NS_PER_S)
+            .nsec((deadline.0 % NS_PER_S) as u32);
+        let lent = &mut self.memory.lent[conn.slot as usize];
+        lent.socket = Some(socket);
+        let (to, at) = &**lent.connect.insert(Box::new((to.into(), at)));
+        let (to, bytes, at) = (to.as_ptr(), to.bytes(), std::ptr::from_ref(at));
+        let connect = opcode::Connect::new(self.memory.fd(conn), to, bytes)
+            .build()
+            .flags(squeue::Flags::IO_LINK)
+            .user_data(tag::pack(Kind::Connect, conn));
+        let deadline = opcode::LinkTimeout::new(at)
+            .flags(TimeoutFlags::ABS)
+            .build()
+            .user_data(tag::pack(Kind::ConnectDeadline, conn));
+        self.push_all(&[connect, deadline])
+    }
+
+    fn shutdown(&mut self, conn: ConnId, how: Shutdown) {
+        if let Some(socket) = &self.memory.lent[conn.slot as usize].socket {
+            let _ = socket.shutdown(how); // fails when the peer has reset: then all has ended, and the receive says so
+        }
+    }
+
+    fn release(&mut self, conn: ConnId) {
+        let lent = &mut self.memory.lent[conn.slot as usize];
+        lent.socket = None;
+        lent.connect = None;
+    }
+
+    fn recv(&mut self, conn: ConnId) -> io::Result<()> {
+        let sqe = opcode::RecvMulti::new(self.memory.fd(conn), GROUP).build();
+        self.push(sqe, Kind::Recv, conn)
+    }
+
+    fn recv_stop(&mut self, conn: ConnId) -> io::Result<()> {
+        let sqe = opcode::AsyncCancel::new(tag::pack(Kind::Recv, conn)).build();
+        self.push(sqe, Kind::RecvStop, conn)
+    }
+
+    fn received(&self, buffer: u32, bytes: usize) -> &[u8] {
+        self.memory.buffers.bytes(buffer as u16, bytes)
+    }
+
+    fn buffer_back(&mut self, buffer: u32) {
+        self.memory.buffers.give_back(buffer as u16);
+    }
+
+    fn send(&mut self, conn: ConnId, bytes: Vec<u8>) -> io::Result<()> {
+        let lent = &mut self.memory.lent[conn.slot as usize];
+        assert!(lent.send.is_empty(), "one send per conn at a time");
+        lent.send = bytes;
+        lent.sent_bytes = 0;
+        self.send_rest(conn)
+    }
+
+    fn sent(&mut self, conn: ConnId, bytes: usize) -> SendProgress {
+        let lent = &mut self.memory.lent[conn.slot as usize];
+        lent.sent_bytes += bytes;
+        if lent.sent_bytes < lent.send.len() {
+            SendProgress::Short
+        } else {
+            SendProgress::Done(self.send_over(conn))
+        }
+    }
+
+    fn send_rest(&mut self, conn: ConnId) -> io::Result<()> {
+        let lent = &self.memory.lent[conn.slot as usize];
+        let rest = &lent.send[lent.sent_bytes..];
+        // A send of more than 4 GiB is short, like any other.
+        let len = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+        // The pointer stays good: `send` is not touched until the completion (one send per conn).
+        let sqe = opcode::Send::new(self.memory.fd(conn), rest.as_ptr(), len)
+            .flags(libc::MSG_NOSIGNAL)
+            .build();
+        self.push(sqe, Kind::Send, conn)
+    }
+
+    fn send_over(&mut self, conn: ConnId) -> Vec<u8> {
+        let bytes = std::mem::take(&mut self.memory.lent[conn.slot as usize].send);
+        empty(bytes, SEND_KEEP_BYTES_MAX)
+    }
+
+    fn bell(&mut self) -> io::Result<()> {
+        let word: *mut u64 = &mut *self.memory.bell_word;
+        let sqe = opcode::Read::new(Fd(self.bell), word.cast(), size_of::<u64>() as u32).build();
+        self.push(sqe, Kind::Bell, NO_CONN)
+    }
+
+    fn completions(&mut self, into: &mut Vec<Completion>) -> bool {
         let memory = &mut self.memory;
         let mut queue = self.uring.completion();
         while into.len() < COMPLETIONS_PER_TURN_MAX
             && let Some(cqe) = queue.next()
         {
-            let (kind, conn) = tag::unpack(cqe.user_data());
-            let buffer = cqueue::buffer_select(cqe.flags());
-            if let Some(id) = buffer {
+            if let Some(id) = cqueue::buffer_select(cqe.flags()) {
                 memory.buffers.taken(id);
             }
             let more = cqueue::more(cqe.flags());
             self.outstanding -= usize::from(!more);
-            into.push(Completion {
-                kind,
-                conn,
-                more,
-                result: cqe.result(),
-                buffer,
-            });
+            into.extend(completion(&cqe, more));
         }
         !queue.is_empty()
     }
 
-    /// True when completions wait inside the kernel because the queue was full; entering brings them.
-    pub fn overflowed(&mut self) -> bool {
+    fn take_pushed(&mut self) -> u64 {
+        std::mem::take(&mut self.pushed)
+    }
+
+    fn overflowed(&mut self) -> bool {
         self.uring.submission().cq_overflow()
     }
 }

@@ -1,11 +1,12 @@
 //! Ending: our side (Finish), both sides (Close), and the last event of a conn.
 
 use super::Driver;
+use super::backend::Backend;
 use super::conns::{Fin, State};
 use std::net::Shutdown;
 use weir_core::port::{CloseCause, ConnId, Event};
 
-impl Driver {
+impl<B: Backend> Driver<B> {
     /// Closes our sending side once everything given to the outbox is with the kernel.
     pub(super) fn finish(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_open(id)
@@ -24,9 +25,7 @@ impl Driver {
             && self.fx.unsent_bytes(id) == 0
         {
             conn.fin = Fin::Sent;
-            if let Some(socket) = &conn.socket {
-                let _ = socket.shutdown(Shutdown::Write); // fails when the peer has reset: the receive will say so
-            }
+            self.backend.shutdown(id, Shutdown::Write);
             self.close_if_both_ended(id);
         }
     }
@@ -47,8 +46,8 @@ impl Driver {
             conn.state = State::Closing(cause);
             if conn.operations == 0 {
                 self.lists.closed.push(id);
-            } else if let Some(socket) = &conn.socket {
-                let _ = socket.shutdown(Shutdown::Both); // fails when the peer has reset: then all have ended
+            } else {
+                self.backend.shutdown(id, Shutdown::Both);
             }
         }
     }
@@ -68,6 +67,7 @@ impl Driver {
             unreachable!("only a conn that closes is in the list, once")
         };
         self.fx.forget_conn(id);
+        self.backend.release(id);
         self.conns.release(id);
         self.handler
             .on_event(self.now, Event::Closed { conn: id, cause }, &mut self.fx);

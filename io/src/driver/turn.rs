@@ -1,15 +1,14 @@
 //! The loop: one turn after another, each in the order of design §3.
 
 use super::Driver;
-use super::ring::{Completion, Wait};
-use super::tag::Kind;
+use super::backend::{Backend, Completion, Wait};
 use crate::clock;
 use crate::error::DriverError;
 use crate::limits::{
     COMPLETIONS_PER_TURN_MAX, MAIL_PER_RING_TURN_MAX, POST_RETRY_MS, POSTS_AT_STOP_MS_MAX,
 };
 use std::time::Duration;
-use weir_core::port::{ConnId, ConnectError, ConnectToken, Event, Handler, Op};
+use weir_core::port::{CloseCause, ConnId, ConnectError, ConnectToken, Event, Op};
 use weir_core::time::Mono;
 
 /// What is to be done later in this turn or early in the next; reused, so nothing is allocated per request.
@@ -60,32 +59,37 @@ pub enum Phase {
     Running,
     /// The handler said stop: ends when every conn is closed and the last mail is out, which is tried until then.
     Stopping(Mono),
-    /// Waits for the kernel to give back accept and doorbell.
+    /// Everything is done.
     Leaving,
 }
 
-impl Driver {
-    /// Runs to the handler's stop, then gives it back.
-    pub(super) fn run_to_end(mut self) -> Result<Box<dyn Handler>, DriverError> {
-        self.ring.bell(self.mailbox.bell().raw())?;
+impl<B: Backend> Driver<B> {
+    /// What comes before the first sleep.
+    pub(crate) fn start(&mut self) -> Result<(), DriverError> {
+        self.backend.bell()?;
         self.handler.on_start(self.now, &mut self.fx);
-        self.end_of_turn()?;
-        while self.phase != Phase::Leaving {
-            self.sleep()?;
-            self.take_completions();
-            // After them: nothing of this turn happened later than its time. A buyer who waited exactly as long as a 429
-            // said would else be judged by an earlier time when the kernel interrupts us between the two.
-            self.now = clock::read();
-            self.show_drain();
-            self.show_mail();
-            self.show_completions()?;
-            self.show_local()?;
-            self.show_tick();
-            self.handler.on_flush(self.now, &mut self.fx);
-            self.end_of_turn()?;
-        }
-        self.leave()?;
-        Ok(self.handler)
+        self.end_of_turn()
+    }
+
+    /// True when the handler has stopped, every conn is closed and its last mail is out.
+    pub(crate) fn is_done(&self) -> bool {
+        self.phase == Phase::Leaving
+    }
+
+    /// One turn, after the sleep that [`Self::may_sleep`] allowed.
+    pub(crate) fn turn(&mut self) -> Result<(), DriverError> {
+        self.woke_up();
+        self.take_completions();
+        // After them: nothing of this turn happened later than its time. A buyer who waited exactly as long as a 429
+        // said would else be judged by an earlier time when the kernel interrupts us between the two.
+        self.now = clock::read();
+        self.show_drain();
+        self.show_mail();
+        self.show_completions()?;
+        self.show_local()?;
+        self.show_tick();
+        self.handler.on_flush(self.now, &mut self.fx);
+        self.end_of_turn()
     }
 
     /// Carries out what the handler asked for. Posts first: another thread can work on them while we write.
@@ -96,7 +100,7 @@ impl Driver {
         self.arm_receives()?;
         self.arm_accept()?;
         self.tick_due = self.handler.next_deadline();
-        self.stats.turns.add(1);
+        self.shared.stats.turns.add(1);
         if let Phase::Stopping(until) = self.phase
             && self.conns.all_free()
             && self.lists.failed.is_empty()
@@ -108,7 +112,7 @@ impl Driver {
     }
 
     fn show_drain(&mut self) {
-        if !self.drain_shown && self.drain.is_on() {
+        if !self.drain_shown && self.shared.drain.is_on() {
             self.drain_shown = true;
             self.handler.on_event(self.now, Event::Drain, &mut self.fx);
         }
@@ -123,25 +127,32 @@ impl Driver {
                 .on_event(self.now, Event::Mail(mail), &mut self.fx);
             count += 1;
         }
-        self.stats.mail_in.add(count as u64);
+        self.shared.stats.mail_in.add(count as u64);
     }
 
     fn take_completions(&mut self) {
-        self.lists.more_completions = self.ring.completions(&mut self.lists.completions);
-        self.stats.cqe.add(self.lists.completions.len() as u64);
+        self.lists.more_completions = self.backend.completions(&mut self.lists.completions);
+        self.shared
+            .stats
+            .cqe
+            .add(self.lists.completions.len() as u64);
     }
 
     fn show_completions(&mut self) -> Result<(), DriverError> {
         let mut completions = std::mem::take(&mut self.lists.completions);
         for completion in completions.drain(..) {
-            match completion.kind {
-                Kind::Recv => self.recv_completed(&completion)?,
-                Kind::Send => self.send_completed(&completion)?,
-                Kind::Accept => self.accept_completed(completion)?,
-                Kind::Connect => self.connect_completed(&completion)?,
-                Kind::RecvStop => self.operation_ended(completion.conn),
-                Kind::Bell => self.ring.bell(self.mailbox.bell().raw())?,
-                Kind::AcceptStop | Kind::ConnectDeadline => {} // the operation that they end says how it ended
+            match completion {
+                Completion::Recv {
+                    conn,
+                    bytes,
+                    buffer,
+                    more,
+                } => self.recv_completed(conn, bytes, buffer, more)?,
+                Completion::Send { conn, bytes } => self.send_completed(conn, bytes)?,
+                Completion::Accept { socket, more } => self.accept_completed(socket, more)?,
+                Completion::Connect { conn, result } => self.connect_completed(conn, result)?,
+                Completion::RecvStop(conn) => self.operation_ended(conn),
+                Completion::Bell => self.backend.bell()?,
             }
         }
         self.lists.completions = completions;
@@ -170,10 +181,10 @@ impl Driver {
     }
 
     fn deliver_posts(&mut self) {
-        let (post, mut refused) = (&self.post, 0);
+        let (post, mut refused) = (&self.shared.post, 0);
         self.fx
             .deliver_posts(|to, mail| post.deliver(to, mail).inspect_err(|_| refused += 1));
-        self.stats.mail_refused.add(refused);
+        self.shared.stats.mail_refused.add(refused);
     }
 
     fn carry_out_ops(&mut self) -> Result<(), DriverError> {
@@ -183,7 +194,7 @@ impl Driver {
             match op {
                 Op::Connect(connect) => self.connect(&connect)?,
                 Op::Finish(conn) => self.finish(conn),
-                Op::Close(conn) => self.close(conn, weir_core::port::CloseCause::Local),
+                Op::Close(conn) => self.close(conn, CloseCause::Local),
                 Op::Receive(conn, on) => self.switch_receive(conn, on),
                 Op::Accept(on) => self.switch_accept(on)?,
                 Op::Stop => {
@@ -199,24 +210,22 @@ impl Driver {
         Ok(())
     }
 
-    /// Enters the kernel: submits, and waits for the next completion, mail or deadline.
-    fn sleep(&mut self) -> Result<(), DriverError> {
-        let may_wait = !self.has_work() && self.mailbox.will_sleep();
-        let wait = if may_wait {
+    /// How long the thread may sleep now, and counts what goes to the kernel with it.
+    pub(crate) fn may_sleep(&mut self) -> Wait {
+        self.shared.stats.sqe.add(self.backend.take_pushed());
+        self.shared.stats.enters.add(1);
+        if !self.has_work() && self.mailbox.will_sleep() {
             self.longest_wait()
         } else {
             Wait::No
-        };
-        self.stats.sqe.add(self.ring.take_pushed());
-        self.stats.enters.add(1);
-        self.ring.enter(wait)?;
-        if may_wait {
-            self.mailbox.awake();
         }
-        self.stats
-            .cq_overflow
-            .add(u64::from(self.ring.overflowed()));
-        Ok(())
+    }
+
+    /// After the sleep.
+    fn woke_up(&mut self) {
+        self.mailbox.awake();
+        let overflowed = self.backend.overflowed();
+        self.shared.stats.cq_overflow.add(u64::from(overflowed));
     }
 
     /// True when the next turn has something to do, whatever the kernel brings.
@@ -226,7 +235,7 @@ impl Driver {
             || !self.lists.shows.is_empty()
             || !self.lists.failed.is_empty()
             || self.can_open_parked()
-            || (!self.drain_shown && self.drain.is_on())
+            || (!self.drain_shown && self.shared.drain.is_on())
     }
 
     fn longest_wait(&self) -> Wait {
@@ -244,21 +253,5 @@ impl Driver {
                 ns => Wait::AtMost(Duration::from_nanos(ns)),
             },
         }
-    }
-
-    /// Gets accept and doorbell back from the kernel, so that their memory can go.
-    fn leave(&mut self) -> Result<(), DriverError> {
-        self.mailbox.bell().ring();
-        let mut completions = std::mem::take(&mut self.lists.completions);
-        while self.ring.outstanding() > 0 {
-            self.ring.enter(Wait::ForEver)?;
-            self.ring.completions(&mut completions);
-            for completion in completions.drain(..) {
-                if completion.kind == Kind::Accept {
-                    drop(completion.into_accepted()); // came too late: the client sees a reset
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -1,12 +1,12 @@
 //! Sending: at most one send per conn with the kernel; what the handler adds meanwhile leaves in the next one.
 
 use super::Driver;
+use super::backend::{Backend, SendProgress};
 use super::conns::Fin;
-use super::ring::{Completion, SendProgress};
 use crate::error::DriverError;
 use weir_core::port::{CloseCause, ConnId, Event};
 
-impl Driver {
+impl<B: Backend> Driver<B> {
     /// One write per conn that has something to say.
     pub(super) fn write_dirty(&mut self) -> Result<(), DriverError> {
         while let Some(id) = self.fx.next_dirty() {
@@ -38,34 +38,37 @@ impl Driver {
         }
         conn.sending = true;
         conn.operations += 1;
-        self.ring.send(id, conn.fd(), bytes)?;
+        self.backend.send(id, bytes)?;
         Ok(())
     }
 
-    pub(super) fn send_completed(&mut self, completion: &Completion) -> Result<(), DriverError> {
-        let id = completion.conn;
+    pub(super) fn send_completed(
+        &mut self,
+        id: ConnId,
+        bytes: Result<usize, i32>,
+    ) -> Result<(), DriverError> {
         let conn = self.conns.at(id);
         let open = conn.is_open();
-        let taken = match completion.result() {
+        let taken = match bytes {
             Ok(bytes) => bytes,
             Err(libc::EINTR | libc::EAGAIN) => 0,
             Err(_) => {
                 conn.sending = false;
-                conn.spare = self.ring.send_over(id);
+                conn.spare = self.backend.send_over(id);
                 self.close(id, CloseCause::Reset);
                 self.operation_ended(id);
                 return Ok(());
             }
         };
         self.fx.sent(id, taken);
-        match self.ring.sent(id, taken) {
+        match self.backend.sent(id, taken) {
             SendProgress::Short if open => {
-                self.stats.sends_short.add(1);
-                self.ring.send_rest(id, conn.fd())?; // the same operation goes on: it stays counted
+                self.shared.stats.sends_short.add(1);
+                self.backend.send_rest(id)?; // the same operation goes on: it stays counted
             }
             SendProgress::Short => {
                 conn.sending = false;
-                conn.spare = self.ring.send_over(id);
+                conn.spare = self.backend.send_over(id);
                 self.operation_ended(id);
             }
             SendProgress::Done(buffer) => {

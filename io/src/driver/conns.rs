@@ -1,8 +1,6 @@
 //! The table of connections: fixed slots, a free list, and what each conn is doing.
 
 use crate::limits::BACKLOG_KEEP_BYTES_MAX;
-use std::net::TcpStream;
-use std::os::fd::{AsRawFd, RawFd};
 use weir_core::port::{CloseCause, ConnId, ConnectToken};
 
 /// Where a slot stands.
@@ -67,8 +65,6 @@ pub struct Conn {
     pub showing: bool,
     /// Operations whose last completion has not come.
     pub operations: u8,
-    /// The socket, from accept or connect until `Closed`.
-    pub socket: Option<TcpStream>,
     /// Received, shown or not, and not consumed.
     pub backlog: Vec<u8>,
     /// The send buffer while no send uses it.
@@ -90,7 +86,6 @@ impl Conn {
             arming: false,
             showing: false,
             operations: 0,
-            socket: None,
             backlog: Vec::new(),
             spare: Vec::new(),
         }
@@ -99,14 +94,6 @@ impl Conn {
     /// True between `Accepted` or `Connected` and the start of closing.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
-    }
-
-    /// The socket's descriptor.
-    pub fn fd(&self) -> RawFd {
-        self.socket
-            .as_ref()
-            .expect("a conn in use has its socket")
-            .as_raw_fd()
     }
 }
 
@@ -153,8 +140,8 @@ impl Conns {
         self.free.len() == self.slots.len()
     }
 
-    /// Gives a free slot to `socket`.
-    pub fn open(&mut self, socket: TcpStream, state: State) -> Option<ConnId> {
+    /// Gives a free slot to a new conn.
+    pub fn open(&mut self, state: State) -> Option<ConnId> {
         let slot = self.free.pop()?;
         let conn = &mut self.slots[slot as usize];
         debug_assert_eq!(conn.operations, 0, "a free slot has nothing under way");
@@ -163,7 +150,6 @@ impl Conns {
         *conn = Conn {
             generation: conn.generation.wrapping_add(1),
             state,
-            socket: Some(socket),
             backlog,
             spare,
             ..Conn::new()
@@ -174,14 +160,13 @@ impl Conns {
         })
     }
 
-    /// Closes the socket of `id` and frees its slot; both warm buffers stay.
+    /// Frees the slot of `id`; both warm buffers stay.
     pub fn release(&mut self, id: ConnId) {
         let conn = &mut self.slots[id.slot as usize];
         debug_assert_eq!(
             conn.operations, 0,
             "a slot is freed once its operations have ended"
         );
-        conn.socket = None;
         conn.state = State::Free;
         conn.backlog = empty(std::mem::take(&mut conn.backlog), BACKLOG_KEEP_BYTES_MAX);
         self.free.push(id.slot);
@@ -212,21 +197,15 @@ impl Conns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
-
-    fn socket() -> TcpStream {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        TcpStream::connect(listener.local_addr().unwrap()).unwrap()
-    }
 
     #[test]
     fn a_conn_id_is_never_used_twice_and_a_full_table_says_so() {
         let mut conns = Conns::new(1);
-        let first = conns.open(socket(), State::Open).unwrap();
-        assert!(conns.open(socket(), State::Open).is_none());
+        let first = conns.open(State::Open).unwrap();
+        assert!(conns.open(State::Open).is_none());
         conns.release(first);
         assert!(conns.all_free() && conns.get(first).is_none());
-        let second = conns.open(socket(), State::Open).unwrap();
+        let second = conns.open(State::Open).unwrap();
         assert_eq!(second.slot, first.slot);
         assert_ne!(second.generation, first.generation);
         assert!(conns.get(first).is_none() && conns.get_open(second).is_some());

@@ -4,12 +4,11 @@
 //! first when slots free up. To their clients that looks like waiting in the backlog.
 
 use super::Driver;
+use super::backend::Backend;
 use super::conns::State;
-use super::ring::Completion;
 use super::turn::Phase;
 use crate::error::DriverError;
 use crate::limits::{ACCEPT_RETRY_MS, PARKED_MAX};
-use crate::net::ListenSocket;
 use std::collections::VecDeque;
 use std::net::TcpStream;
 use weir_core::port::Event;
@@ -23,10 +22,9 @@ enum Accepting {
     Stopping,
 }
 
-/// The listening socket and what was accepted from it too early.
+/// Whether clients are let in, and who was accepted too early.
 #[derive(Debug)]
 pub struct Listener {
-    socket: ListenSocket,
     state: Accepting,
     /// The handler wants connections.
     wanted: bool,
@@ -36,9 +34,8 @@ pub struct Listener {
 
 impl Listener {
     /// Wanted from the start; armed at the end of the first turn.
-    pub fn new(socket: ListenSocket) -> Self {
+    pub fn new() -> Self {
         Self {
-            socket,
             state: Accepting::Idle,
             wanted: true,
             parked: VecDeque::new(),
@@ -55,28 +52,31 @@ fn is_of_one_client(errno: i32) -> bool {
     )
 }
 
-impl Driver {
-    pub(super) fn accept_completed(&mut self, completion: Completion) -> Result<(), DriverError> {
+impl<B: Backend> Driver<B> {
+    pub(super) fn accept_completed(
+        &mut self,
+        socket: Result<TcpStream, i32>,
+        more: bool,
+    ) -> Result<(), DriverError> {
         let Some(listener) = &mut self.listener else {
             return Ok(());
         };
-        if !completion.more {
+        if !more {
             listener.state = Accepting::Idle;
         }
-        match completion.into_accepted() {
-            Ok(fd) => {
-                let socket = TcpStream::from(fd);
+        match socket {
+            Ok(socket) => {
                 if listener.wanted && listener.parked.is_empty() && self.conns.has_free() {
                     self.open(socket)?;
                 } else if listener.parked.len() < PARKED_MAX {
                     listener.parked.push_back(socket);
                 } else {
-                    self.stats.accept_errors.add(1); // closed here
+                    self.shared.stats.accept_errors.add(1); // closed here
                 }
             }
             Err(libc::ECANCELED) => {} // we stopped it
             Err(errno) => {
-                self.stats.accept_errors.add(1);
+                self.shared.stats.accept_errors.add(1);
                 if !is_of_one_client(errno) {
                     listener.retry_due = Some(self.now.mono.plus_ms(ACCEPT_RETRY_MS));
                 }
@@ -92,15 +92,20 @@ impl Driver {
     /// Shows a new client; the caller knows that a slot is free.
     fn open(&mut self, socket: TcpStream) -> Result<(), DriverError> {
         let Ok(peer) = socket.peer_addr() else {
-            self.stats.accept_errors.add(1); // reset before we looked
+            self.shared.stats.accept_errors.add(1); // reset before we looked
             return Ok(());
         };
         let conn = self
             .conns
-            .open(socket, State::Open)
+            .open(State::Open)
             .expect("the caller saw a free slot");
+        if self.backend.open(conn, socket).is_err() {
+            self.conns.release(conn);
+            self.shared.stats.accept_errors.add(1); // the system has no room for one more: closed
+            return Ok(());
+        }
         self.fx.open_conn(conn);
-        self.stats.accepts.add(1);
+        self.shared.stats.accepts.add(1);
         let event = Event::Accepted { conn, peer };
         self.handler.on_event(self.now, event, &mut self.fx);
         self.arm_receive(conn)
@@ -167,7 +172,7 @@ impl Driver {
             && listener.parked.is_empty()
             && self.conns.has_free()
         {
-            self.ring.accept(listener.socket.raw())?;
+            self.backend.accept()?;
             listener.state = Accepting::Armed;
         }
         Ok(())
@@ -177,7 +182,7 @@ impl Driver {
         if let Some(listener) = &mut self.listener
             && listener.state == Accepting::Armed
         {
-            self.ring.accept_stop()?;
+            self.backend.accept_stop()?;
             listener.state = Accepting::Stopping;
         }
         Ok(())

@@ -8,8 +8,8 @@
 //! 64 KiB as a rule, the pool of buffers at most. While no receive is armed, a reset of the peer is not noticed.
 
 use super::Driver;
+use super::backend::Backend;
 use super::conns::{Conn, Recv, empty};
-use super::ring::Completion;
 use crate::error::DriverError;
 use crate::limits::{BACKLOG_KEEP_BYTES_MAX, RECV_BACKLOG_BYTES_MAX};
 use std::cell::Cell;
@@ -33,23 +33,28 @@ fn wants_receive(conn: &Conn) -> bool {
         && conn.backlog.len() < RECV_BACKLOG_BYTES_MAX
 }
 
-impl Driver {
-    pub(super) fn recv_completed(&mut self, completion: &Completion) -> Result<(), DriverError> {
-        let id = completion.conn;
-        if !completion.more {
+impl<B: Backend> Driver<B> {
+    pub(super) fn recv_completed(
+        &mut self,
+        id: ConnId,
+        bytes: Result<usize, i32>,
+        buffer: Option<u32>,
+        more: bool,
+    ) -> Result<(), DriverError> {
+        if !more {
             self.conns.at(id).recv = Recv::Idle;
         }
         let open = self.conns.at(id).is_open();
-        match (completion.result(), completion.buffer()) {
+        match (bytes, buffer) {
             (Ok(bytes), Some(buffer)) if bytes > 0 => {
                 if open {
                     self.show_received(id, buffer, bytes);
                 }
-                self.ring.buffer_back(buffer);
+                self.backend.buffer_back(buffer);
             }
             (result, buffer) => {
                 if let Some(buffer) = buffer {
-                    self.ring.buffer_back(buffer); // also when nothing was received (field bug R62)
+                    self.backend.buffer_back(buffer); // also when nothing was received (field bug R62)
                 }
                 match result {
                     Ok(_) if open => {
@@ -57,14 +62,14 @@ impl Driver {
                         self.show_kept(id)?;
                     }
                     Ok(_) => {}
-                    Err(libc::ENOBUFS) => self.stats.recv_enobufs.add(1), // armed again below, when buffers are back
+                    Err(libc::ENOBUFS) => self.shared.stats.recv_enobufs.add(1), // armed again below, when buffers are back
                     Err(libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
                     Err(_) => self.close(id, CloseCause::Reset),
                 }
             }
         }
         self.stop_receive_if_full(id)?;
-        if !completion.more {
+        if !more {
             self.operation_ended(id);
             self.list_for_arming(id);
         }
@@ -72,9 +77,9 @@ impl Driver {
     }
 
     /// Shows fresh bytes; what the handler leaves goes to the backlog.
-    fn show_received(&mut self, id: ConnId, buffer: u16, bytes: usize) {
+    fn show_received(&mut self, id: ConnId, buffer: u32, bytes: usize) {
         let conn = self.conns.at(id);
-        let fresh = self.ring.buffer(buffer, bytes);
+        let fresh = self.backend.received(buffer, bytes);
         if !conn.receive_on {
             conn.backlog.extend_from_slice(fresh);
         } else if conn.backlog.is_empty() {
@@ -135,8 +140,8 @@ impl Driver {
         {
             conn.recv = Recv::Stopping;
             conn.operations += 1;
-            self.ring.recv_stop(id)?;
-            self.stats.recv_stops.add(1);
+            self.backend.recv_stop(id)?;
+            self.shared.stats.recv_stops.add(1);
         }
         Ok(())
     }
@@ -167,7 +172,7 @@ impl Driver {
         if wants_receive(conn) {
             conn.recv = Recv::Armed;
             conn.operations += 1;
-            self.ring.recv(id, conn.fd())?;
+            self.backend.recv(id)?;
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
-//! Connecting: a slot, a socket, one linked pair of operations (connect and its deadline).
+//! Connecting: a slot, a socket, one operation with a deadline.
 
 use super::Driver;
+use super::backend::Backend;
 use super::conns::State;
-use super::ring::Completion;
 use crate::error::DriverError;
-use crate::sys::socket::{self, RawAddr};
+use crate::sys::socket;
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd};
-use weir_core::port::{Connect, ConnectError, Event};
+use std::os::fd::OwnedFd;
+use weir_core::port::{ConnId, Connect, ConnectError, Event};
 
 /// A socket for `connect`, bound where it asks.
 fn prepare(connect: &Connect) -> io::Result<OwnedFd> {
@@ -26,7 +26,7 @@ fn prepare(connect: &Connect) -> io::Result<OwnedFd> {
 fn name(errno: i32) -> ConnectError {
     match errno {
         libc::ECONNREFUSED | libc::ECONNRESET => ConnectError::Refused,
-        libc::ECANCELED | libc::ETIMEDOUT => ConnectError::TimedOut, // cancelled: by its linked deadline
+        libc::ECANCELED | libc::ETIMEDOUT => ConnectError::TimedOut, // cancelled: by its deadline
         libc::EMFILE
         | libc::ENFILE
         | libc::ENOBUFS
@@ -38,7 +38,7 @@ fn name(errno: i32) -> ConnectError {
     }
 }
 
-impl Driver {
+impl<B: Backend> Driver<B> {
     pub(super) fn connect(&mut self, connect: &Connect) -> Result<(), DriverError> {
         let mut fail = |error| self.lists.failed.push((connect.token, error));
         if connect.deadline <= self.now.mono {
@@ -52,27 +52,28 @@ impl Driver {
                 return Ok(());
             }
         };
-        let fd = socket.as_raw_fd();
-        let Some(conn) = self.conns.open(socket, State::Connecting(connect.token)) else {
+        let Some(conn) = self.conns.open(State::Connecting(connect.token)) else {
             fail(ConnectError::LocalLimit);
             return Ok(());
         };
         self.conns.at(conn).operations = 1;
-        self.ring
-            .connect(conn, fd, RawAddr::from(connect.to), connect.deadline)?;
+        self.backend
+            .connect(conn, socket, connect.to, connect.deadline)?;
         Ok(())
     }
 
-    pub(super) fn connect_completed(&mut self, completion: &Completion) -> Result<(), DriverError> {
-        let id = completion.conn;
-        self.ring.connect_over(id);
+    pub(super) fn connect_completed(
+        &mut self,
+        id: ConnId,
+        result: Result<(), i32>,
+    ) -> Result<(), DriverError> {
         let conn = self.conns.at(id);
         conn.operations -= 1;
         let State::Connecting(token) = conn.state else {
             unreachable!("a conn that connects is not known to anybody who could change it")
         };
-        match completion.result() {
-            Ok(_) => {
+        match result {
+            Ok(()) => {
                 conn.state = State::Open;
                 self.fx.open_conn(id);
                 let event = Event::Connected { conn: id, token };
@@ -80,6 +81,7 @@ impl Driver {
                 self.arm_receive(id)
             }
             Err(errno) => {
+                self.backend.release(id);
                 self.conns.release(id);
                 let event = Event::ConnectFailed {
                     token,
