@@ -30,7 +30,6 @@ use weir_core::limit::lease::ShardId;
 use weir_core::mail::Addr;
 use weir_core::order::worker::Worker;
 use weir_core::port::Handler;
-use weir_core::shard::Shard;
 use weir_io::drain::DrainSwitch;
 use weir_io::error::DriverError;
 use weir_io::mailbox::{MailboxConfig, run_mailbox};
@@ -278,7 +277,7 @@ fn start_shards(
             cpu: Some(cpus[usize::from(index) % cpus.len()]),
             ..UringConfig::new(Addr::Shard(shard))
         };
-        hall.ring(stage, ring, Box::new(Shard::new(clock::read(), config)))?;
+        hall.ring(stage, ring, Box::new(planted::shard(clock::read(), config)))?;
     }
     Ok(())
 }

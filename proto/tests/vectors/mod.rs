@@ -1,17 +1,20 @@
 //! Where the shared test data lies, for every vector test.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The text of `shared/data/<name>`.
 ///
 /// Looked for in `$WEIR_SHARED/data`, then beside the repository (`../shared/data`), then one level higher, then among
 /// the copies in `tests/data`.
 pub fn shared_data(name: &str) -> String {
-    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    // Of any package of the tree: its root is the one that has the copies.
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_root = |folder: &&Path| folder.join("tests/data").is_dir();
+    let root = package.ancestors().find(is_root).expect("tests/data");
     let mut places = vec![
-        here.join("../../shared/data"),
-        here.join("../../../shared/data"),
-        here.join("../tests/data"),
+        root.join("../shared/data"),
+        root.join("../../shared/data"),
+        root.join("tests/data"),
     ];
     if let Some(shared) = std::env::var_os("WEIR_SHARED") {
         places.insert(0, PathBuf::from(shared).join("data"));

@@ -37,6 +37,9 @@ pub struct Intake<'a> {
     pub scratch: &'a mut [u8; BODY_BYTES_MAX],
     /// SIGTERM came: every reply closes.
     pub draining: bool,
+    /// Say what was read, decide nothing; see `echo`.
+    #[cfg(debug_assertions)]
+    pub echo: bool,
 }
 
 impl Intake<'_> {
@@ -200,6 +203,10 @@ impl Intake<'_> {
     }
 
     fn call(&mut self, now: Now, client: IpAddr, request: &Request<'_>) -> Call {
+        #[cfg(debug_assertions)]
+        if self.echo {
+            return Call::Answered(super::echo::seen(request, self.scratch));
+        }
         let route = Route::of(request.path);
         let Some(allow) = route.allow() else {
             return Call::Answered(Reply::new(Reason::UnknownPath));

@@ -12,6 +12,8 @@ pub mod config;
 pub mod conns;
 pub mod counters;
 mod drain;
+#[cfg(debug_assertions)]
+mod echo;
 mod intake;
 mod known;
 mod log;
@@ -85,6 +87,8 @@ pub struct Shard {
     draining: bool,
     drain_due: Mono,
     stopped: bool,
+    #[cfg(debug_assertions)]
+    echo: bool,
 }
 
 impl core::fmt::Debug for Shard {
@@ -160,6 +164,8 @@ impl Shard {
             draining: false,
             drain_due: Mono(u64::MAX),
             stopped: false,
+            #[cfg(debug_assertions)]
+            echo: false,
             config,
         }
     }
@@ -225,6 +231,19 @@ impl Shard {
         self.counters.accepted += 1;
     }
 
+    fn intake(&mut self) -> Intake<'_> {
+        Intake {
+            config: &self.config,
+            conns: &mut self.conns,
+            replies: &mut self.replies,
+            staged: &mut self.staged,
+            scratch: &mut self.scratch,
+            draining: self.draining,
+            #[cfg(debug_assertions)]
+            echo: self.echo,
+        }
+    }
+
     fn received(&mut self, now: Now, id: ConnId, mut input: Input<'_>, fx: &mut Effects) {
         if self
             .conns
@@ -235,15 +254,7 @@ impl Shard {
             return;
         }
         let ended = input.ended();
-        let mut intake = Intake {
-            config: &self.config,
-            conns: &mut self.conns,
-            replies: &mut self.replies,
-            staged: &mut self.staged,
-            scratch: &mut self.scratch,
-            draining: self.draining,
-        };
-        let reads_on = intake.received(now, id, input, fx);
+        let reads_on = self.intake().received(now, id, input, fx);
         if !reads_on {
             self.pause(id, fx);
         } else if ended {
@@ -286,15 +297,7 @@ impl Shard {
             fx.close(id);
             return;
         }
-        let mut intake = Intake {
-            config: &self.config,
-            conns: &mut self.conns,
-            replies: &mut self.replies,
-            staged: &mut self.staged,
-            scratch: &mut self.scratch,
-            draining: self.draining,
-        };
-        intake.refuse_bytes(now, id, Reply::new(reason));
+        self.intake().refuse_bytes(now, id, Reply::new(reason));
     }
 
     /// Nothing more to say: FIN, and close when the peer has ended too.

@@ -1,0 +1,135 @@
+//! Every row of `http1-vectors.jsonl` against the running program, on every driver that has sockets: in one piece, byte
+//! by byte, cut in two at every place, in seeded pieces, as its own delivery says, and left alone until its deadline (A1).
+//!
+//! The program is `weir serve` with its own parser, shard and driver; `WEIR_PLANT_ECHO` makes its shards answer each
+//! request with what they read, so that decoded bodies can be compared. The judge is the parser test's own.
+#![allow(clippy::unwrap_used)] // a test that meets one has failed
+
+#[path = "support/answers.rs"]
+mod answers;
+#[path = "bad_input_world/mod.rs"]
+mod bad_input_world;
+#[path = "http_vectors/crowd.rs"]
+mod crowd;
+#[path = "http_vectors/heard.rs"]
+mod heard;
+#[path = "../proto/tests/vectors/http_rows.rs"]
+mod http_rows;
+#[path = "support/line.rs"]
+mod line;
+#[path = "http_vectors/slow.rs"]
+mod slow;
+
+use bad_input_world::{Running, Shop};
+use crowd::{Crowd, Findings, Job};
+use http_rows::{EXTRA, Row, rows};
+use std::io::Write;
+use weir_core::rng::Rng;
+
+/// The drivers that serve real sockets, as `[server] driver` names them.
+const DRIVERS: [&str; 1] = ["uring"];
+/// Rows up to here are cut in two at every place.
+const CUT_EVERYWHERE_BYTES: usize = 256;
+/// Longer ones are cut in so many ways.
+const SEEDED_CUTS: u64 = 32;
+
+/// A server of one shard that echoes; `timeout`: of heads and bodies.
+fn server(driver: &str, timeout: &str) -> (Shop, Running) {
+    let shop = Shop::new(&format!("vectors-{driver}-{timeout}"));
+    shop.edit("listen = \"127.0.0.1:0\"", "listen = \"0.0.0.0:0\"");
+    shop.set(
+        "server",
+        &format!(
+            "driver = \"{driver}\"\nhead_timeout = \"{timeout}\"\nbody_timeout = \"{timeout}\"\nidle_timeout = \"{timeout}\""
+        ),
+    );
+    let mut command = shop.command();
+    command.env("WEIR_PLANT_ECHO", "1");
+    let running = Running::of(command);
+    (shop, running)
+}
+
+fn whole(rows: &[Row]) -> Vec<Job<'_>> {
+    let in_one = |row| Job {
+        row,
+        cuts: vec![row.raw.len()],
+    };
+    rows.iter().map(in_one).collect()
+}
+
+fn bytewise(rows: &[Row]) -> Vec<Job<'_>> {
+    let each_byte = |row: &Row| (1..row.raw.len()).chain([row.raw.len()]).collect();
+    rows.iter()
+        .map(|row| Job {
+            row,
+            cuts: each_byte(row),
+        })
+        .collect()
+}
+
+fn splits(rows: &[Row]) -> Vec<Job<'_>> {
+    let mut jobs = Vec::new();
+    for row in rows {
+        let length = row.raw.len();
+        if length <= CUT_EVERYWHERE_BYTES {
+            jobs.extend((1..length).map(|cut| Job {
+                row,
+                cuts: vec![cut, length],
+            }));
+            continue;
+        }
+        for seed in 0..SEEDED_CUTS {
+            let mut rng = Rng::new(seed << 32 | length as u64);
+            let pieces = 1 + rng.below(7);
+            let mut cuts: Vec<usize> = (0..pieces)
+                .map(|_| 1 + rng.below(length as u64 - 1) as usize)
+                .collect();
+            cuts.push(length);
+            cuts.sort_unstable();
+            cuts.dedup();
+            jobs.push(Job { row, cuts });
+        }
+    }
+    jobs
+}
+
+#[test]
+fn every_row_has_its_answer_however_its_bytes_arrive() {
+    let rows = rows();
+    let (mut counts, mut differences) = ([0; 3], Vec::new());
+    for driver in DRIVERS {
+        let mut take = |findings: Findings| {
+            let told = findings.differences.into_iter();
+            differences.extend(told.map(|difference| format!("{driver}: {difference}")));
+            findings.judged
+        };
+        let (_shop, patient) = server(driver, "9s");
+        let mut crowd = Crowd::of(patient.listen.port());
+        counts[0] += take(crowd.run(&whole(&rows)));
+        counts[1] += take(crowd.run(&bytewise(&rows)));
+        counts[2] += take(crowd.run(&splits(&rows)));
+        let (_hasty_shop, hasty) = server(driver, "2s");
+        let ports = (patient.listen.port(), hasty.listen.port());
+        let delivered = take(slow::deliveries(&rows, ports.0, ports.1));
+        let overdue = take(slow::deadlines(&rows, ports.1));
+        assert_eq!((delivered, overdue), (21, rows.len() as u64));
+        hasty.stop();
+        patient.stop();
+    }
+    let is_extra = |difference: &&String| difference.contains(EXTRA);
+    let extra = differences.iter().filter(is_extra).count();
+    let line = format!(
+        "{} rows × {{{}}}: whole {}, bytewise {}, splits {}, differences {}, {EXTRA} {extra}\n",
+        rows.len(),
+        DRIVERS.join(", "),
+        counts[0],
+        counts[1],
+        counts[2],
+        differences.len(),
+    );
+    // Not by print!, which the test harness keeps to itself when all is well.
+    std::io::stdout().write_all(line.as_bytes()).unwrap();
+    let first: Vec<&String> = differences.iter().take(20).collect();
+    assert!(differences.is_empty(), "{first:#?}");
+    assert!(counts[2] > 30_000, "{counts:?}");
+}
