@@ -33,6 +33,8 @@ pub struct DriverStats {
     pub recv_stops: Counter,
     /// Turns that found completions waiting in the kernel because the completion queue was full.
     pub cq_overflow: Counter,
+    /// Rings that this kernel could not restrict to the operations in use; grows only when a driver starts.
+    pub rings_unrestricted: Counter,
     /// Operations given to the kernel.
     pub sqe: Counter,
     /// Completions taken from the kernel.

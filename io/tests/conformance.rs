@@ -5,12 +5,13 @@
 
 mod stories;
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::process::ExitCode;
 use stories::on_sim::OnSim;
 use stories::on_uring::{OnUring, Size};
-use stories::{STORIES, Story};
+use stories::{STORIES, Scope, Story};
 
 /// Worlds per story on sim: latencies, cuts and windows differ.
 const SIM_SEEDS: u64 = 12;
@@ -22,15 +23,19 @@ const SIM_SEEDS_AGAIN: u64 = 3;
 enum Fate {
     Passed,
     Failed,
-    NotApplicable,
+    /// The driver has nothing that the story is about; says what is missing.
+    NotApplicable(&'static str),
 }
+
+/// Why a story of scope "uring alone" is not told elsewhere.
+const NO_RING: &str = "no io_uring";
 
 impl Fate {
     fn text(self) -> &'static str {
         match self {
             Self::Passed => "ok",
             Self::Failed => "FAILED",
-            Self::NotApplicable => "n/a",
+            Self::NotApplicable(_) => "n/a",
         }
     }
 }
@@ -49,8 +54,10 @@ fn caught(story: &Story, driver: &str, play: impl FnOnce()) -> Fate {
 }
 
 fn on_sim(story: &Story) -> Fate {
-    if story.kernel_only {
-        return Fate::NotApplicable;
+    match story.scope {
+        Scope::Every => {}
+        Scope::FewDescriptors => return Fate::NotApplicable("no descriptors that could run out"),
+        Scope::UringTiny | Scope::UringShortQueue => return Fate::NotApplicable(NO_RING),
     }
     let play = |seed| {
         let mut h = OnSim::new(seed);
@@ -73,12 +80,14 @@ fn on_sim(story: &Story) -> Fate {
 
 fn on_uring(story: &Story) -> Fate {
     caught(story, "uring", || {
-        if story.kernel_only {
-            play_with_few_descriptors(story);
-        } else {
-            for size in [Size::Usual, Size::Tiny] {
-                story.play(&mut OnUring::new(size));
-            }
+        let sizes: &[Size] = match story.scope {
+            Scope::FewDescriptors => return play_with_few_descriptors(story),
+            Scope::Every => &[Size::Usual, Size::Tiny],
+            Scope::UringTiny => &[Size::Tiny],
+            Scope::UringShortQueue => &[Size::ShortQueue],
+        };
+        for &size in sizes {
+            story.play(&mut OnUring::new(size));
         }
     })
 }
@@ -140,10 +149,14 @@ fn main() -> ExitCode {
         table += &format!(" {driver:<8}");
     }
     let (mut passed, mut failed) = (0, 0);
+    let mut reasons = BTreeSet::new();
     for story in &stories {
         table += &format!("\n{:<64}", story.name);
-        for (_, play) in drivers {
+        for (driver, play) in drivers {
             let fate = play(story);
+            if let Fate::NotApplicable(reason) = fate {
+                reasons.insert(format!("{driver} has {reason}"));
+            }
             passed += u32::from(fate == Fate::Passed);
             failed += u32::from(fate == Fate::Failed);
             table += &format!(" {:<8}", fate.text());
@@ -155,6 +168,9 @@ fn main() -> ExitCode {
         "\n{table}\n\n{} stories; uring: two ring sizes each; sim: {SIM_SEEDS} seeds each",
         stories.len()
     );
+    if !reasons.is_empty() {
+        println!("n/a: {}", Vec::from_iter(reasons).join(", "));
+    }
     println!(
         "\ntest result: {result}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {left_out} filtered out"
     );

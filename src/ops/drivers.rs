@@ -12,6 +12,10 @@ pub fn driver_samples(stats: &DriverStats) -> Vec<Sample> {
         ("weir_driver_recv_enobufs_total", &stats.recv_enobufs),
         ("weir_driver_recv_stops_total", &stats.recv_stops),
         ("weir_driver_cq_overflow_total", &stats.cq_overflow),
+        (
+            "weir_driver_rings_unrestricted_total",
+            &stats.rings_unrestricted,
+        ),
         ("weir_driver_sqe_total", &stats.sqe),
         ("weir_driver_cqe_total", &stats.cqe),
         ("weir_driver_enters_total", &stats.enters),

@@ -173,6 +173,7 @@ metrics! {
     "weir_driver_recv_enobufs_total" Counter Sum One "Receives that found no buffer and were armed again.";
     "weir_driver_recv_stops_total" Counter Sum One "Receives stopped because too much was left unread.";
     "weir_driver_cq_overflow_total" Counter Sum One "Turns that found the completion queue full.";
+    "weir_driver_rings_unrestricted_total" Counter Sum One "Rings that this kernel could not restrict to the operations in use.";
     "weir_driver_sqe_total" Counter Sum One "Operations given to the kernel.";
     "weir_driver_cqe_total" Counter Sum One "Completions taken from the kernel.";
     "weir_driver_enters_total" Counter Sum One "System calls of the loops.";

@@ -42,6 +42,10 @@ use weir_io::{affinity, clock, rlimit, signals};
 /// How long the parts may take until `/readyz` is 200: recovery reads the whole journal.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
+/// What an operator should know of a kernel, or of what stands in for one, without IORING_REGISTER_RESTRICTIONS.
+const UNRESTRICTED_NOTE: &str = "this kernel cannot restrict io_uring to the operations in use: everything works, one line of \
+                                 defence is missing (Linux 5.10 and later have it; a sandbox may hide it)";
+
 /// The worker numbers its batches by its boot number, shifted left by 40: 24 bits fit.
 const WORKER_BOOT_MASK: u64 = (1 << 24) - 1;
 
@@ -207,7 +211,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     let ops_config = ops_config(plan, &hall, ops, audit, &shards)?;
     start_ops(&hall, &mut rest, ops_listener, ops_config)?;
     start_shards(plan, &hall, &mut front, listeners)?;
-    let server = Server {
+    let mut server = Server {
         stages: vec![front, worker, owner, rest],
         news,
         sender,
@@ -216,6 +220,9 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         notes,
     };
     server.wait_until_ready()?;
+    if hall.stats.rings_unrestricted.get() > 0 {
+        server.notes.push(UNRESTRICTED_NOTE.to_owned());
+    }
     Ok(server)
 }
 

@@ -20,6 +20,8 @@ pub struct Buffers {
     tail: u16,
     /// True while a completion gave the buffer to us.
     ours: Box<[bool]>,
+    /// How many of them are.
+    ours_count: u16,
 }
 
 // SAFETY: the pointers are to memory that this value alone owns; it moves to another thread only whole.
@@ -38,6 +40,7 @@ impl Buffers {
             buffer_bytes,
             tail: 0,
             ours: vec![true; count.into()].into_boxed_slice(),
+            ours_count: count,
         };
         for id in 0..count {
             buffers.give_back(id);
@@ -66,6 +69,11 @@ impl Buffers {
         self.count
     }
 
+    /// True when every buffer is with the kernel: so it is between two turns, whatever happened in them (field bug R62).
+    pub fn all_back(&self) -> bool {
+        self.ours_count == 0
+    }
+
     /// A completion names buffer `id`: it is ours until given back.
     pub fn taken(&mut self, id: u16) {
         assert!(
@@ -73,6 +81,7 @@ impl Buffers {
             "the kernel names only buffers that it has"
         );
         self.ours[usize::from(id)] = true;
+        self.ours_count += 1;
     }
 
     /// The first `len` bytes of buffer `id`.
@@ -99,6 +108,7 @@ impl Buffers {
         let ours = &mut self.ours[usize::from(id)];
         assert!(*ours, "a buffer is given back once");
         *ours = false;
+        self.ours_count -= 1;
         let at = usize::from(self.tail & (self.count - 1));
         // SAFETY: `at` < count, so the entry is inside the allocation. The kernel reads entries between its head and
         // the published tail only, and this one is beyond the tail: at most `count` buffers exist, each in one entry.

@@ -1,9 +1,11 @@
 //! The default driver: one io_uring per pinned thread, run to completion, no futures.
 //!
-//! [`crate::driver`] is the loop and what it does for conns, `ring` is its backend and owns what the kernel may touch.
+//! [`crate::driver`] is the loop and what it does for conns, `ring` is its backend and owns what the kernel may touch,
+//! `setup` tells the kernel what to refuse.
 
 mod buffers;
 mod ring;
+mod setup;
 mod tag;
 
 pub use crate::driver::DriverConfig as UringConfig;
@@ -32,8 +34,12 @@ pub fn run(
     drain: Arc<DrainSwitch>,
     stats: Arc<DriverStats>,
 ) -> Result<Box<dyn Handler>, DriverError> {
+    let counters = Arc::clone(&stats);
     let prepared = Prepared::new(&config, handler, Shared { post, drain, stats })?;
     let ring = ring::Ring::new(config, prepared.bell())?;
+    counters
+        .rings_unrestricted
+        .add((!ring.is_restricted()).into());
     let mut driver = prepared.with(ring);
     driver.start()?;
     while !driver.is_done() {

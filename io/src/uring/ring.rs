@@ -5,6 +5,7 @@
 
 use super::UringConfig;
 use super::buffers::Buffers;
+use super::setup::{self, GROUP, Ready};
 use super::tag::{self, Kind, NO_CONN};
 use crate::driver::{Backend, Completion, SendProgress, Wait, empty};
 use crate::error::DriverError;
@@ -21,9 +22,6 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use weir_core::port::ConnId;
 use weir_core::time::{Mono, NS_PER_S};
-
-/// The one group of provided buffers.
-const GROUP: u16 = 0;
 
 /// What one slot has lent to the kernel.
 #[derive(Default)]
@@ -59,6 +57,7 @@ pub struct Ring {
     outstanding: usize,
     /// Operations put in since the last look, for the counters.
     pushed: u64,
+    restricted: bool,
 }
 
 impl Ring {
@@ -67,30 +66,8 @@ impl Ring {
     /// # Errors
     /// [`DriverError::Ring`] names the missing feature.
     pub fn new(config: UringConfig, bell: &EventFd) -> Result<Self, DriverError> {
-        let missing = |feature, error| DriverError::Ring {
-            feature,
-            kernel: sys::kernel::release(),
-            error,
-        };
-        let uring = build(&config).map_err(|(feature, error)| missing(feature, error))?;
-        if !uring.params().is_feature_nodrop() || !uring.params().is_feature_ext_arg() {
-            let error = io::Error::from_raw_os_error(libc::EINVAL);
-            return Err(missing(
-                "completions that are never dropped, timed waits (Linux 5.11)",
-                error,
-            ));
-        }
         let buffers = Buffers::new(config.recv_buffers, config.recv_buffer_bytes);
-        // SAFETY: the entries are page-aligned, `count` long, and live in `memory`, which outlives the ring.
-        unsafe {
-            uring.submitter().register_buf_ring_with_flags(
-                buffers.entries_addr(),
-                buffers.count(),
-                GROUP,
-                0,
-            )
-        }
-        .map_err(|error| missing("provided-buffer rings (Linux 5.19)", error))?;
+        let Ready { uring, restricted } = setup::set_up(&config, &buffers)?;
         let name = sys::enter::register(uring.as_raw_fd());
         let mut lent = Vec::new();
         lent.resize_with(config.conns_max as usize, Lent::default);
@@ -106,7 +83,13 @@ impl Ring {
             bell: bell.raw(),
             outstanding: 0,
             pushed: 0,
+            restricted,
         })
+    }
+
+    /// True when the kernel refuses what this driver does not use.
+    pub fn is_restricted(&self) -> bool {
+        self.restricted
     }
 
     /// Bytes that a ring of this configuration allocates or has the kernel allocate.
@@ -145,6 +128,10 @@ impl Ring {
 
     /// Submits everything, lets the kernel complete what is ready, and waits.
     pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        assert!(
+            self.memory.buffers.all_back(),
+            "a turn keeps no receive buffer"
+        );
         let (want, limit) = match wait {
             Wait::No => (0, None),
             Wait::ForEver => (1, None),
@@ -347,25 +334,6 @@ fn is_passing(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
     )
-}
-
-fn build(config: &UringConfig) -> Result<IoUring, (&'static str, io::Error)> {
-    let mut builder = IoUring::builder();
-    builder
-        .setup_cqsize(config.ring_entries.next_power_of_two() * CQ_PER_SQ)
-        .setup_submit_all()
-        .setup_single_issuer()
-        .setup_defer_taskrun();
-    let mut best = builder.clone();
-    best.setup_no_sqarray();
-    match best.build(config.ring_entries) {
-        Ok(uring) => Ok(uring),
-        // Linux 6.6 brought NO_SQARRAY: it saves a little, and is done without.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder
-            .build(config.ring_entries)
-            .map_err(|error| ("SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1)", error)),
-        Err(error) => Err(("io_uring_setup", error)),
-    }
 }
 
 impl Drop for Ring {

@@ -23,7 +23,8 @@ pub enum Kind {
     Bell,
 }
 
-const KINDS: [Kind; 8] = [
+/// All of them, in the order of their numbers.
+pub const KINDS: [Kind; 8] = [
     Kind::Accept,
     Kind::AcceptStop,
     Kind::Recv,

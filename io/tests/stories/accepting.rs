@@ -116,10 +116,10 @@ pub fn without_descriptors_accepting_pauses_and_comes_back(h: &mut dyn Harness) 
         );
     }
     h.mail(1);
-    let failed = h.failed_accepts();
+    let failed = h.stats().accept_errors.get();
     for round in 1..=2 {
         let mut tries = 0;
-        while h.failed_accepts() < failed + round {
+        while h.stats().accept_errors.get() < failed + round {
             h.send(first, b"during");
             assert_eq!(h.read(first, 6), b"during", "who is in is served");
             tries += 1;

@@ -10,6 +10,7 @@ pub mod connecting;
 pub mod on_sim;
 pub mod on_uring;
 pub mod receiving;
+pub mod rings;
 pub mod sending;
 pub mod subject;
 pub mod turning;
@@ -17,6 +18,7 @@ pub mod turning;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use subject::{Act, Seen};
+use weir_io::stats::DriverStats;
 
 /// A client's socket, by the harness's number for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +48,8 @@ pub trait Harness {
     fn serve(&mut self, act: Act, conns_max: u32) -> Arc<Seen>;
     /// What the handler has been told; as `serve` gave it.
     fn seen(&self) -> Arc<Seen>;
-    /// Accepts that the kernel refused so far.
-    fn failed_accepts(&self) -> u64;
+    /// The driver's counters; all zero where there is no kernel.
+    fn stats(&self) -> Arc<DriverStats>;
     /// Posts a small mail to the handler, from another part.
     fn mail(&mut self, number: u16);
     /// Posts `each` numbered mails from each of `senders` parts at once: sender `s` posts `s * each..(s + 1) * each`.
@@ -87,9 +89,20 @@ pub trait Harness {
 pub struct Story {
     pub name: &'static str,
     pub tell: fn(&mut dyn Harness),
-    /// It is about the kernel's own limits: sim has nothing to show, and it plays in a process of its own, where few
-    /// descriptors may be open.
-    pub kernel_only: bool,
+    pub scope: Scope,
+}
+
+/// Which drivers a story is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of them.
+    Every,
+    /// Those with sockets of a kernel; it plays in a process of its own, where few descriptors may be open.
+    FewDescriptors,
+    /// uring alone, at its smallest: it names parts that only io_uring has.
+    UringTiny,
+    /// uring alone, with a short completion queue.
+    UringShortQueue,
 }
 
 impl Story {
@@ -103,37 +116,36 @@ impl Story {
 }
 
 macro_rules! stories {
-    ($($module:ident: $($name:ident),+;)+) => {
+    ($($scope:ident $module:ident: $($name:ident),+;)+) => {
         /// All of them.
         pub const STORIES: &[Story] = &[
             $($(Story {
                 name: stringify!($name),
                 tell: $module::$name,
-                kernel_only: false,
+                scope: Scope::$scope,
             },)+)+
-            Story {
-                name: "without_descriptors_accepting_pauses_and_comes_back",
-                tell: accepting::without_descriptors_accepting_pauses_and_comes_back,
-                kernel_only: true,
-            },
         ];
     };
 }
 
 stories! {
-    closing: half_close_still_gets_its_reply, reset_before_any_byte, reset_in_mid_head, reset_in_mid_reply,
+    Every closing: half_close_still_gets_its_reply, reset_before_any_byte, reset_in_mid_head, reset_in_mid_reply,
         finish_flushes_before_the_fin, finish_then_the_peers_end_closes, close_drops_what_is_unsent,
         a_refusal_survives_a_peer_that_keeps_sending, closed_once_and_last_when_both_sides_close,
         conn_ids_are_never_used_twice, outbox_after_closed_goes_nowhere;
-    sending: a_big_reply_to_a_slow_reader_arrives_whole, one_write_per_turn, a_finished_conn_sends_nothing_more;
-    receiving: bytes_keep_their_order_at_random_sizes, what_is_left_is_shown_again_contiguous,
+    Every sending: a_big_reply_to_a_slow_reader_arrives_whole, one_write_per_turn, a_finished_conn_sends_nothing_more;
+    Every receiving: bytes_keep_their_order_at_random_sizes, what_is_left_is_shown_again_contiguous,
         receive_off_shows_nothing_and_on_shows_what_was_kept, backpressure_bounds_what_the_driver_keeps,
         bytes_sent_before_the_accept_are_shown_after_it;
-    accepting: accept_pauses_and_resumes, at_the_cap_clients_wait_for_a_slot, many_conns_at_once;
-    connecting: a_connect_succeeds_and_talks, a_connect_is_refused, a_connect_times_out,
+    Every accepting: accept_pauses_and_resumes, at_the_cap_clients_wait_for_a_slot, many_conns_at_once;
+    Every connecting: a_connect_succeeds_and_talks, a_connect_is_refused, a_connect_times_out,
         a_connect_without_a_slot_names_the_local_limit;
-    turning: ten_thousand_deadlines_fire_in_order_and_never_early, mail_of_many_parts_keeps_each_ones_order,
+    Every turning: ten_thousand_deadlines_fire_in_order_and_never_early, mail_of_many_parts_keeps_each_ones_order,
         drain_while_busy_finishes_every_reply, stop_waits_for_the_last_conn;
+    FewDescriptors accepting: without_descriptors_accepting_pauses_and_comes_back;
+    UringTiny rings: more_conns_with_data_than_buffers_are_all_served, conns_that_end_in_mid_receive_give_their_buffers_back,
+        short_sends_leave_no_gap_and_change_no_order, a_receive_stopped_at_the_bound_loses_nothing_and_goes_on;
+    UringShortQueue rings: thousands_of_conns_on_a_short_completion_queue_are_all_served;
 }
 
 /// Bytes of a seeded text that no shift of itself resembles.

@@ -11,6 +11,7 @@ use weir_core::port::{CloseCause, ConnId, Connect, ConnectToken, Effects, Event,
 use weir_core::rng::Rng;
 use weir_core::time::{Mono, NS_PER_S, Now};
 use weir_io::sim::{Config, Dial, DialFate, Faults, Listen, Status, World};
+use weir_io::stats::DriverStats;
 
 const SUBJECT: Addr = Addr::Shard(ShardId(0));
 const CLIENTS: Addr = Addr::Client(0);
@@ -234,8 +235,8 @@ impl Harness for OnSim {
         Arc::clone(&self.seen)
     }
 
-    fn failed_accepts(&self) -> u64 {
-        0
+    fn stats(&self) -> Arc<DriverStats> {
+        Arc::default()
     }
 
     fn mail(&mut self, number: u16) {

@@ -29,6 +29,8 @@ pub enum Size {
     Usual,
     /// So small that every bound of ring and buffers is met all the time.
     Tiny,
+    /// With a completion queue of 64 entries.
+    ShortQueue,
 }
 
 /// One story's driver and clients.
@@ -97,9 +99,13 @@ impl Harness for OnUring {
         let mut config = UringConfig::new(SUBJECT);
         config.listen = Some(listen);
         config.conns_max = conns_max;
-        if self.size == Size::Tiny {
-            (config.ring_entries, config.recv_buffers) = (4, 2);
-            config.recv_buffer_bytes = 64;
+        match self.size {
+            Size::Usual => {}
+            Size::Tiny => {
+                (config.ring_entries, config.recv_buffers) = (4, 2);
+                config.recv_buffer_bytes = 64;
+            }
+            Size::ShortQueue => config.ring_entries = 16,
         }
         let (subject, seen) = Subject::new(act);
         let (post, drain) = (Arc::clone(&self.post), Arc::clone(&self.drain));
@@ -115,8 +121,8 @@ impl Harness for OnUring {
         Arc::clone(&self.seen)
     }
 
-    fn failed_accepts(&self) -> u64 {
-        self.stats.accept_errors.get()
+    fn stats(&self) -> Arc<DriverStats> {
+        Arc::clone(&self.stats)
     }
 
     fn mail(&mut self, number: u16) {
@@ -161,6 +167,13 @@ impl Harness for OnUring {
         for poster in self.posters.drain(..) {
             poster.join().expect("posters end without a panic");
         }
+        let overflows = self.stats.cq_overflow.get();
+        assert!(
+            self.size != Size::Usual || overflows == 0,
+            "{overflows} turns found the completion queue full"
+        );
+        let unrestricted = self.stats.rings_unrestricted.get();
+        assert_eq!(unrestricted, 0, "the ring does more than it is for");
     }
 
     fn dial(&mut self) -> Sock {
