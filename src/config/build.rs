@@ -24,6 +24,8 @@ use weir_proto::ticket::{KeyRing, TicketKey};
 
 /// Most waiting submits of a shard that `"auto"` chooses: 20 ms of the scenario's 300,000 requests/s on two shards.
 const AUTO_INFLIGHT_MAX: u64 = 4096;
+/// Fewest connections of one source that `"auto"` allows: a small server's one proxy or office still fits.
+const AUTO_CONNS_PER_SOURCE_MIN: u32 = 256;
 /// Names the hash of users in the log to `derive_key`.
 const USER_HASH_CONTEXT: &str = "weir 2026-11-30 user hash in the admission log";
 
@@ -79,6 +81,7 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
 struct Asks {
     submits_max: u32,
     sku_max: u32,
+    sku_min: u32,
     status_max: u32,
     payments_max: u32,
 }
@@ -94,6 +97,16 @@ fn asks(limits: &Section<'_, '_>, shards_count: u16, skus_count: usize) -> Asks 
         "sku_inflight_max",
         if skus_count > 1 { submits / 2 } else { submits },
     );
+    let skus = skus_count.max(1) as u64;
+    let sku_min = limits
+        .number_or_auto("sku_inflight_min")
+        .unwrap_or(submits / 4 / skus);
+    if !limits.is_wrong() && sku_min * skus > submits {
+        limits.wrong(
+            "sku_inflight_min",
+            format!("{sku_min} for each of {skus} SKUs is more than the {submits} of inflight_max: lower it, or write \"auto\""),
+        );
+    }
     let status = given("status_inflight_max", submits / 4);
     let payments = given("payments_inflight_max", submits / 16);
     let all = shards * (submits + status + payments);
@@ -106,7 +119,8 @@ fn asks(limits: &Section<'_, '_>, shards_count: u16, skus_count: usize) -> Asks 
     let small = |number| u32::try_from(number).expect("the table's ceilings fit 32 bits");
     Asks {
         submits_max: small(submits),
-        sku_max: small(sku.min(submits)),
+        sku_max: small(sku.min(submits).max(sku_min)),
+        sku_min: small(sku_min),
         status_max: small(status),
         payments_max: small(payments),
     }
@@ -138,10 +152,15 @@ fn shard(
     let (ip, user) = (limit.keyed("ip"), limit.keyed("user"));
     let (device, status) = (limit.keyed("device"), limit.keyed("status"));
     let instance = limit.policy("instance_rate", "instance_burst");
+    let connect = limit.keyed("connect");
     let (conns_max, drain_ms) = (
         server.number("conns_max") as usize,
         server.number("drain_timeout"),
     );
+    let conns_per_source_max = server.number_or_auto("conns_per_source_max").map_or(
+        (conns_max as u32 / 4).max(AUTO_CONNS_PER_SOURCE_MIN),
+        |max| max as u32,
+    ); // at most CONNS_MAX
     let (trusted, origins) = (
         server.networks("trusted").into(),
         server.origins("origins").into(),
@@ -168,6 +187,8 @@ fn shard(
         trusted,
         origins,
         conns_max,
+        conns_per_source_max,
+        connect,
         timeouts,
         instance,
         ip,
@@ -177,6 +198,8 @@ fn shard(
         inflight_max: asks.submits_max,
         status_inflight_max: asks.status_max,
         sku_inflight_max: asks.sku_max,
+        sku_inflight_min: asks.sku_min,
+        user_inflight_max: limits.number("user_inflight_max") as u32, // at most INFLIGHT_MAX
         payments_max: asks.payments_max,
         request_budget_ms,
         payment_budget_ms,

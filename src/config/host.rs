@@ -9,6 +9,7 @@ use super::problem::Problem;
 use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use weir_core::limit::holds::Holds;
 use weir_core::limits::{
     ENTRY_BYTES_MAX, HELD_REPLIES_MAX, MAILBOX_MAX, RESERVATIONS_EXTRA, RESERVATIONS_MAX,
     RESERVATIONS_PER_UNIT, STAGED_BYTES_MAX, TOMBSTONES_MAX,
@@ -100,13 +101,21 @@ impl Footprint {
     /// Sums the tables and buffers of `plan`.
     pub fn of(plan: &Plan) -> Self {
         let shard = &plan.shard;
-        let slots = [&shard.ip, &shard.user, &shard.device, &shard.status];
+        let slots = [
+            &shard.connect,
+            &shard.ip,
+            &shard.user,
+            &shard.device,
+            &shard.status,
+        ];
         let slots: u64 = slots.iter().map(|limit| limit.slots as u64).sum();
         let asks = u64::from(shard.inflight_max)
             + u64::from(shard.status_inflight_max)
             + u64::from(shard.payments_max);
         let mailbox_bytes = (MAILBOX_MAX * size_of::<Mail>()) as u64;
         let shard_bytes = shard.conns_max as u64 * (REQUEST_BYTES_MAX as u64 + CONN_EXTRA_BYTES)
+            + Holds::bytes_of(shard.conns_max) as u64
+            + Holds::bytes_of(shard.inflight_max as usize) as u64
             + slots * SLOT_BYTES
             + shard.known_max as u64 * KNOWN_BYTES
             + asks * ASK_BYTES

@@ -120,6 +120,10 @@ metrics! {
     "weir_reply_latency_microseconds" Histogram Sum One "From the arrival of a request's bytes to its reply, in microseconds.";
     "weir_connections_accepted_total" Counter Sum One "Connections accepted.";
     "weir_connections_open" Gauge Sum One "Connections open.";
+    "weir_connection_sources" Gauge Sum One "Addresses (IPv4 /32, IPv6 /64) with an open connection that is counted.";
+    "weir_connections_counted" Gauge Sum One "Open connections that count towards their address's limit; those of trusted proxies do not.";
+    "weir_connections_turned_away_open" Gauge Sum One "Connections that were turned away at the door and have not closed yet.";
+    "weir_connections_turned_away_total" Counter Sum One "Connections turned away at the door by a limit or list, by whether they could be told why.";
     "weir_connection_timeouts_total" Counter Sum One "Deadlines of connections that passed.";
     "weir_ledger_asks_total" Counter Sum One "Reserves answered by the ledger, by result.";
     "weir_unknown_results_total" Counter Sum One "Submits that were told to query because the ledger did not answer in time.";

@@ -197,6 +197,8 @@ fn draw_shard(
         trusted: Arc::new([]),
         origins: Arc::new([]),
         conns_max: CONNS_MAX,
+        conns_per_source_max: CONNS_MAX as u32,
+        connect: keyed(wide(500), 200, 64),
         timeouts: Timeouts {
             head_ms: 2_000,
             body_ms: 2_000,
@@ -212,6 +214,8 @@ fn draw_shard(
         inflight_max,
         status_inflight_max: 2 + rng.below(14) as u32,
         sku_inflight_max: sku_inflight_max.min(inflight_max),
+        sku_inflight_min: inflight_max / 4 / sale.activities[0].skus.len() as u32,
+        user_inflight_max: 8,
         payments_max: 2 + rng.below(14) as u32,
         request_budget_ms: 20 + rng.below(180),
         payment_budget_ms: 200 + rng.below(1_800),

@@ -138,6 +138,12 @@ reasons! {
         "您已有有效订单或预占", "You already hold or bought this item; look at your order.");
 
     // The caller's own excess (429).
+    /// The address or prefix opens connections faster than it may.
+    LimitedConnects = (429, RateLimited, Ip, "limited_connects", true, RetryAfter, Rejected,
+        "新建连接过于频繁，请稍后重试", "Too many new connections from your network; wait as long as Retry-After says.");
+    /// The address or prefix has as many connections open as it may.
+    LimitedConns = (429, RateLimited, Ip, "limited_conns", true, RetryAfter, Rejected,
+        "连接数过多，请关闭部分连接后重试", "Too many open connections from your network; close some, then try again.");
     /// The address or prefix is above its limit.
     LimitedIp = (429, RateLimited, Ip, "limited_ip", true, RetryAfter, Rejected,
         "请求过于频繁，请稍后重试", "Too many requests from your network; wait as long as Retry-After says.");
@@ -147,6 +153,9 @@ reasons! {
     /// The device is above the limit.
     LimitedDevice = (429, RateLimited, Device, "limited_device", true, RetryAfter, Rejected,
         "请求过于频繁，请稍后重试", "Too many requests from this device; wait as long as Retry-After says.");
+    /// As many submits of the user wait for the ledger as one may have waiting.
+    InflightUser = (429, RateLimited, Inflight, "inflight_user", true, RetryAfter, Rejected,
+        "您有过多请求正在处理，请稍后重试", "Too many of your requests are being worked on; wait as long as Retry-After says.");
     /// Too many status queries.
     LimitedStatus = (429, RateLimited, Status, "limited_status", true, RetryAfter, Rejected,
         "查询过于频繁，请稍后重试", "Too many status queries; wait as long as Retry-After says.");

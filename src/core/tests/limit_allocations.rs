@@ -7,7 +7,7 @@ use weir_core::limit::inflight::{SkuSlot, SlotCaps, Slots};
 use weir_core::limit::lease::ShardId;
 use weir_core::limit::table::{KeyedLimiter, TableSpec};
 use weir_core::time::Mono;
-use weir_proto::ids::{ActivityId, SkuId, SkuKey};
+use weir_proto::ids::{ActivityId, SkuId, SkuKey, UserId};
 
 #[path = "../../../tests/support/counting.rs"]
 mod counting;
@@ -36,11 +36,14 @@ fn main() {
     let mut share = BudgetShare::new(Mono(0), ShardId(0), sku, 7);
     let mut slots = Slots::new(
         SlotCaps {
-            instance_max: 64,
-            status_reserved: 8,
+            submits_max: 56,
+            status_max: 8,
             sku_max: 32,
+            sku_min: 8,
+            user_max: 4,
         },
         1,
+        [5; 16],
     );
     let (mut admitted, before) = (0u64, counting::allocations());
     for user in 0..2_000_000u64 {
@@ -64,7 +67,9 @@ fn main() {
         }
         users.charge(a);
         devices.charge(b);
-        let slot = slots.acquire_submit(SkuSlot(0)).expect("released below");
+        let slot = slots
+            .acquire_submit(SkuSlot(0), UserId(user))
+            .expect("released below");
         slots.release(slot);
         admitted += 1;
     }

@@ -9,7 +9,7 @@ use weir_core::limit::inflight::{SkuSlot, SlotCaps, Slots};
 use weir_core::limit::lease::{LeaseDraw, ShardId};
 use weir_core::limit::table::{KeyedLimiter, TableSpec};
 use weir_core::time::Mono;
-use weir_proto::ids::{ActivityId, SkuId, SkuKey};
+use weir_proto::ids::{ActivityId, SkuId, SkuKey, UserId};
 
 fn vectors_path() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -343,24 +343,27 @@ fn run_lease_anti(v: &Value) -> Result<(), String> {
 fn run_limit_conn() -> Result<(), String> {
     let mut slots = Slots::new(
         SlotCaps {
-            instance_max: 8,
-            status_reserved: 0,
+            submits_max: 8,
+            status_max: 0,
             sku_max: 1,
+            sku_min: 0,
+            user_max: 8,
         },
         2,
+        [5; 16],
     );
     let first = slots
-        .acquire_submit(SkuSlot(0))
+        .acquire_submit(SkuSlot(0), UserId(1))
         .map_err(|e| format!("{e:?}"))?;
-    if slots.acquire_submit(SkuSlot(0)).is_ok() {
+    if slots.acquire_submit(SkuSlot(0), UserId(1)).is_ok() {
         return Err("two slots of one".into());
     }
     let other = slots
-        .acquire_submit(SkuSlot(1))
+        .acquire_submit(SkuSlot(1), UserId(1))
         .map_err(|e| format!("{e:?}"))?;
     slots.release(first); // the client went away
     let again = slots
-        .acquire_submit(SkuSlot(0))
+        .acquire_submit(SkuSlot(0), UserId(1))
         .map_err(|e| format!("{e:?}"))?;
     slots.audit(2);
     slots.release(again);

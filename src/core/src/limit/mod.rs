@@ -6,6 +6,7 @@
 pub mod book;
 pub mod budget;
 pub mod gcra;
+pub mod holds;
 pub mod inflight;
 pub mod lease;
 pub mod table;

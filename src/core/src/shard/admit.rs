@@ -47,6 +47,16 @@ impl From<Reason> for Refusal {
     }
 }
 
+impl Refusal {
+    /// With a wait until the same may be tried again.
+    pub fn after(reason: Reason, retry_after_ms: u64) -> Self {
+        Self {
+            retry_after_ms: Some(retry_after_ms),
+            ..reason.into()
+        }
+    }
+}
+
 impl From<Refusal> for Reply {
     fn from(refusal: Refusal) -> Self {
         let Refusal {
@@ -276,8 +286,13 @@ impl Shard {
         if fx.posts_waiting() > crate::limits::POSTS_WAITING_MAX {
             return Err(self.busy(Reason::MailFull));
         }
-        let slot = match self.slots.acquire_submit(self.skus.state(index).slot) {
+        let sku_slot = self.skus.state(index).slot;
+        let slot = match self.slots.acquire_submit(sku_slot, claims.user) {
             Ok(slot) => slot,
+            Err(SlotsFull::User) => {
+                let wait_ms = self.config.request_budget_ms;
+                return Err(Refusal::after(Reason::InflightUser, wait_ms));
+            }
             Err(SlotsFull::Sku) => return Err(self.busy(Reason::InflightSku)),
             Err(SlotsFull::Instance) => return Err(self.busy(Reason::InflightInstance)),
         };

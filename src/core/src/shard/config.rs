@@ -45,6 +45,10 @@ pub struct ShardConfig {
     pub origins: Arc<[Vec<u8>]>,
     /// Connections of this shard.
     pub conns_max: usize,
+    /// Connections of this shard that one source (IPv4 /32, IPv6 /64) may have open; 1 or more (A2).
+    pub conns_per_source_max: u32,
+    /// New connections by source (A2).
+    pub connect: KeyedLimit,
     /// Deadlines of a connection.
     pub timeouts: Timeouts,
     /// Submits of this shard, all together.
@@ -63,6 +67,10 @@ pub struct ShardConfig {
     pub status_inflight_max: u32,
     /// Submits of one SKU that wait for the ledger.
     pub sku_inflight_max: u32,
+    /// Of `inflight_max`, slots that nobody but each SKU itself may take; all SKUs together at most `inflight_max`.
+    pub sku_inflight_min: u32,
+    /// Submits of one user, over all SKUs, that wait for the ledger.
+    pub user_inflight_max: u32,
     /// Payments that wait for the worker.
     pub payments_max: u32,
     /// A submit's or status query's whole time (J5).

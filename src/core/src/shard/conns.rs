@@ -4,6 +4,7 @@
 //! byte of the request, whatever trickles in (field bug R18). Invariant: an entry is open from Accepted to Closed.
 
 use super::wheel::Wheel;
+use crate::limit::holds::Hold;
 use crate::port::ConnId;
 use crate::time::{Mono, Now};
 use alloc::vec::Vec;
@@ -81,6 +82,9 @@ pub struct Conn {
     pub continue_owed: bool,
     /// Bytes dropped while lingering.
     pub drained_bytes: u64,
+    /// Its place among its source's connections; `None` for a proxy's, and for one that was turned away.
+    hold: Option<Hold>,
+    turned_away: bool,
     read_due: Mono,
     in_body: bool,
     write_due: Option<Mono>,
@@ -100,6 +104,8 @@ impl Conn {
             ended: false,
             continue_owed: false,
             drained_bytes: 0,
+            hold: None,
+            turned_away: false,
             read_due: Mono(u64::MAX),
             in_body: false,
             write_due: None,
@@ -125,6 +131,17 @@ impl Conn {
         };
         read.min(self.write_due.unwrap_or(Mono(u64::MAX)))
     }
+}
+
+/// What a connection that is gone leaves behind.
+#[derive(Debug)]
+pub struct Left {
+    /// First reply that waited, or [`NO_HELD`]; the caller frees the list.
+    pub held: u32,
+    /// Its place among its source's connections, which the caller gives back.
+    pub hold: Option<Hold>,
+    /// It was turned away at the door.
+    pub turned_away: bool,
 }
 
 /// All connections of the shard.
@@ -171,17 +188,35 @@ impl Conns {
         self.rearm(now.mono, id);
     }
 
-    /// Frees the slot; returns the head of the list of held replies, which the caller frees.
-    pub fn close(&mut self, id: ConnId) -> u32 {
-        match self.get_mut(id) {
-            Some(conn) => {
-                let held = conn.held;
-                *conn = Conn::vacant();
-                self.open_count -= 1;
-                held
-            }
-            None => NO_HELD,
+    /// Frees the slot; `None` when it was free already.
+    pub fn close(&mut self, id: ConnId) -> Option<Left> {
+        let conn = self.get_mut(id)?;
+        let conn = core::mem::replace(conn, Conn::vacant());
+        self.open_count -= 1;
+        Some(Left {
+            held: conn.held,
+            hold: conn.hold,
+            turned_away: conn.turned_away,
+        })
+    }
+
+    /// Keeps the connection's place among its source's until it is gone.
+    pub fn put_hold(&mut self, id: ConnId, hold: Hold) {
+        let conn = self.get_mut(id).expect("it was opened in this event");
+        assert!(conn.hold.is_none(), "a connection has one source");
+        conn.hold = Some(hold);
+    }
+
+    /// Remembers that the connection was turned away at the door.
+    pub fn mark_turned_away(&mut self, id: ConnId) {
+        if let Some(conn) = self.get_mut(id) {
+            conn.turned_away = true;
         }
+    }
+
+    /// Connections that have a place among their source's.
+    pub fn holds_count(&self) -> usize {
+        self.slots.iter().filter(|conn| conn.hold.is_some()).count()
     }
 
     /// The open connection of that id.

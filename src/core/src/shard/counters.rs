@@ -179,6 +179,29 @@ impl Shard {
             Label::None,
             self.conns.open_count() as u64,
         );
+        let sources = self.door.sources();
+        put(
+            "weir_connection_sources",
+            Label::None,
+            u64::from(sources.keys_count()),
+        );
+        put(
+            "weir_connections_counted",
+            Label::None,
+            u64::from(sources.holds_count()),
+        );
+        put(
+            "weir_connections_turned_away_open",
+            Label::None,
+            u64::from(self.door.turned_away()),
+        );
+        for (result, count) in [("told", self.door.told), ("untold", self.door.untold)] {
+            put(
+                "weir_connections_turned_away_total",
+                Label::Result(result),
+                count,
+            );
+        }
         put(
             "weir_connection_timeouts_total",
             Label::None,
@@ -245,7 +268,8 @@ impl Shard {
     }
 
     fn limiter_samples(&self, now: Now, samples: &mut Vec<Sample>) {
-        let limiters: [(&'static str, &KeyedLimiter, Reason); 4] = [
+        let limiters: [(&'static str, &KeyedLimiter, Reason); 5] = [
+            ("connect", self.door.by_connect(), Reason::LimitedConnects),
             ("ip", &self.by_ip, Reason::LimitedIp),
             ("user", &self.by_user, Reason::LimitedUser),
             ("device", &self.by_device, Reason::LimitedDevice),

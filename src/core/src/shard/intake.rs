@@ -6,6 +6,7 @@
 use super::asks::ReplyTo;
 use super::config::ShardConfig;
 use super::conns::{Conns, Phase};
+use super::door::{Door, is_proxy};
 use super::replies::{Replies, may_read};
 use super::reply::{Manner, Reply};
 use super::route::Route;
@@ -33,6 +34,8 @@ pub struct Intake<'a> {
     pub replies: &'a mut Replies,
     /// Where requests wait for the turn's end.
     pub staged: &'a mut Staged,
+    /// Who may stay; asked here when the client's address comes with the first bytes.
+    pub door: &'a mut Door,
     /// Room to join chunks.
     pub scratch: &'a mut [u8; BODY_BYTES_MAX],
     /// SIGTERM came: every reply closes.
@@ -56,7 +59,7 @@ impl Intake<'_> {
         };
         conn.ended |= input.ended();
         let (was_open, first_in) = (conn.parser.is_open(), conn.next_in);
-        if conn.phase == Phase::Proxy && !self.proxy_header(now, id, &mut input) {
+        if conn.phase == Phase::Proxy && !self.proxy_header(now, id, &mut input, fx) {
             return true;
         }
         let mut reads_on = true;
@@ -87,7 +90,13 @@ impl Intake<'_> {
     }
 
     /// True when the header is read and HTTP follows.
-    fn proxy_header(&mut self, now: Now, id: ConnId, input: &mut Input<'_>) -> bool {
+    fn proxy_header(
+        &mut self,
+        now: Now,
+        id: ConnId,
+        input: &mut Input<'_>,
+        fx: &mut Effects,
+    ) -> bool {
         let peer = match self.conns.get(id) {
             Some(conn) => conn.client,
             None => return false,
@@ -95,16 +104,40 @@ impl Intake<'_> {
         match proxy::parse_from(peer, &self.config.trusted, input.bytes()) {
             ProxyParsed::Done { client, consumed } => {
                 input.consume(consumed);
+                let client = client.map_or(peer, |client| client.ip());
                 if let Some(conn) = self.conns.get_mut(id) {
-                    conn.client = client.map_or(peer, |client| client.ip());
+                    conn.client = client;
                     conn.phase = Phase::Open;
                 }
-                true
+                self.enter(now, id, client, fx)
             }
             ProxyParsed::NeedMore => false,
             ProxyParsed::Reject => {
                 input.consume(input.bytes().len());
                 self.refuse_bytes(now, id, Reply::new(Reason::ProxyHeader));
+                false
+            }
+        }
+    }
+
+    /// The door, for a client whom its PROXY header names; false: it was turned away.
+    fn enter(&mut self, now: Now, id: ConnId, client: IpAddr, fx: &mut Effects) -> bool {
+        if is_proxy(self.config.source, client, &self.config.trusted) {
+            return true; // a proxy's own connection, such as its health check
+        }
+        match self.door.enter(now, client) {
+            Ok(hold) => {
+                self.conns.put_hold(id, hold);
+                true
+            }
+            Err(refusal) => {
+                let room = self.staged.has_room() && self.replies.has_room();
+                if room && self.door.may_tell() {
+                    self.conns.mark_turned_away(id);
+                    self.refuse_bytes(now, id, refusal.into());
+                } else {
+                    fx.close(id);
+                }
                 false
             }
         }

@@ -11,6 +11,7 @@ mod asks;
 pub mod config;
 pub mod conns;
 pub mod counters;
+mod door;
 mod drain;
 #[cfg(debug_assertions)]
 mod echo;
@@ -30,6 +31,7 @@ use self::asks::{Asks, ReplyTo, RequestName};
 use self::config::{KeyedLimit, ShardConfig};
 use self::conns::{Conn, Conns, Overdue, Phase};
 use self::counters::Counters;
+use self::door::Door;
 use self::intake::Intake;
 use self::known::KnownCache;
 use self::replies::{Replies, may_read};
@@ -47,8 +49,7 @@ use crate::time::{Mono, Now};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
-use weir_proto::addr::{Source, unmapped};
+use weir_proto::addr::unmapped;
 use weir_proto::answer::Reason;
 use weir_proto::http::date::DateCache;
 use weir_proto::ids::KeyId;
@@ -69,6 +70,7 @@ pub struct Shard {
     slots: Slots,
     known: KnownCache,
     instance: Bucket,
+    door: Door,
     by_ip: KeyedLimiter,
     by_user: KeyedLimiter,
     by_device: KeyedLimiter,
@@ -125,7 +127,9 @@ impl Shard {
             keyed(&config.device),
             keyed(&config.status),
         );
+        let by_connect = keyed(&config.connect);
         let known = KnownCache::new(config.known_max, secret());
+        let door = Door::new(&config, by_connect, secret());
         let skus = Skus::new(
             now.mono,
             config.sale.clone(),
@@ -133,9 +137,11 @@ impl Shard {
             config.shard_boot,
         );
         let caps = SlotCaps {
-            instance_max: config.inflight_max + config.status_inflight_max,
-            status_reserved: config.status_inflight_max,
+            submits_max: config.inflight_max,
+            status_max: config.status_inflight_max,
             sku_max: config.sku_inflight_max,
+            sku_min: config.sku_inflight_min,
+            user_max: config.user_inflight_max,
         };
         let asks_max =
             (config.inflight_max + config.status_inflight_max + config.payments_max) as usize;
@@ -144,11 +150,12 @@ impl Shard {
             replies: Replies::new(HELD_REPLIES_MAX),
             staged: Staged::new(),
             scratch: Box::new([0; BODY_BYTES_MAX]),
-            slots: Slots::new(caps, skus.count() as u16),
+            slots: Slots::new(caps, skus.count() as u16, secret()),
             skus,
             asks: Asks::new(asks_max, config.shard_boot),
             known,
             instance: Bucket::full(config.instance, now.mono),
+            door,
             by_ip,
             by_user,
             by_device,
@@ -195,6 +202,8 @@ impl Shard {
             .filter(|pending| pending.slot.is_some())
             .count();
         self.slots.audit(with_slot as u32);
+        let holds = self.conns.holds_count() as u32;
+        self.door.sources().audit(holds);
         let unanswered = self
             .asks
             .iter()
@@ -221,22 +230,13 @@ impl Shard {
         Addr::Shard(self.config.shard)
     }
 
-    fn accepted(&mut self, now: Now, id: ConnId, peer: SocketAddr) {
-        let phase = if self.config.source == Source::ProxyProtocol {
-            Phase::Proxy
-        } else {
-            Phase::Open
-        };
-        self.conns.open(now, id, unmapped(peer.ip()), phase);
-        self.counters.accepted += 1;
-    }
-
     fn intake(&mut self) -> Intake<'_> {
         Intake {
             config: &self.config,
             conns: &mut self.conns,
             replies: &mut self.replies,
             staged: &mut self.staged,
+            door: &mut self.door,
             scratch: &mut self.scratch,
             draining: self.draining,
             #[cfg(debug_assertions)]
@@ -293,11 +293,16 @@ impl Shard {
 
     /// Answers bytes that will never be a request; without a word when no room for a word is left.
     fn refuse_bytes(&mut self, now: Now, id: ConnId, reason: Reason, fx: &mut Effects) {
+        self.refuse_reply(now, id, Reply::new(reason), fx);
+    }
+
+    /// The same with a reply that says more than its row.
+    fn refuse_reply(&mut self, now: Now, id: ConnId, reply: Reply, fx: &mut Effects) {
         if !self.staged.has_room() || !self.replies.has_room() {
             fx.close(id);
             return;
         }
-        self.intake().refuse_bytes(now, id, Reply::new(reason));
+        self.intake().refuse_bytes(now, id, reply);
     }
 
     /// Nothing more to say: FIN, and close when the peer has ended too.
@@ -319,11 +324,6 @@ impl Shard {
         {
             fx.close(id);
         }
-    }
-
-    fn closed(&mut self, id: ConnId) {
-        let held = self.conns.close(id);
-        self.replies.free_list(held);
     }
 
     fn pause(&mut self, id: ConnId, fx: &mut Effects) {
@@ -458,7 +458,7 @@ impl Handler for Shard {
         match event {
             Event::Received { conn, input } => self.received(now, conn, input, fx),
             Event::Sent { conn } => self.sent(conn, fx),
-            Event::Accepted { conn, peer } => self.accepted(now, conn, peer),
+            Event::Accepted { conn, peer } => self.accepted(now, conn, unmapped(peer.ip()), fx),
             Event::Closed { conn, .. } => self.closed(conn),
             Event::Mail(mail) => self.mail(now, mail, fx),
             Event::Tick => {

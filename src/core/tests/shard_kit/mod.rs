@@ -80,6 +80,8 @@ pub fn config() -> ShardConfig {
         trusted: Arc::new([]),
         origins: Arc::new([b"https://shop.example".to_vec()]),
         conns_max: 16,
+        conns_per_source_max: 65_536,
+        connect: free(),
         timeouts: Timeouts {
             head_ms: 5_000,
             body_ms: 5_000,
@@ -101,6 +103,8 @@ pub fn config() -> ShardConfig {
         inflight_max: 64,
         status_inflight_max: 8,
         sku_inflight_max: 64,
+        sku_inflight_min: 1,
+        user_inflight_max: 8,
         payments_max: 8,
         request_budget_ms: 100,
         payment_budget_ms: 2_000,
@@ -226,6 +230,10 @@ impl Kit {
     }
 
     pub fn connect(&mut self, slot: u32) {
+        self.connect_from(slot, "198.51.100.7:4000");
+    }
+
+    pub fn connect_from(&mut self, slot: u32, peer: &str) {
         self.kept[slot as usize].clear();
         self.out[slot as usize].clear();
         self.receiving[slot as usize] = true;
@@ -233,7 +241,17 @@ impl Kit {
         self.fx.open_conn(Self::conn(slot));
         self.event(Event::Accepted {
             conn: Self::conn(slot),
-            peer: "198.51.100.7:4000".parse().unwrap(),
+            peer: peer.parse().unwrap(),
+        });
+    }
+
+    /// The peer is gone.
+    pub fn hang_up(&mut self, slot: u32) {
+        let conn = Self::conn(slot);
+        self.fx.forget_conn(conn);
+        self.event(Event::Closed {
+            conn,
+            cause: CloseCause::Reset,
         });
     }
 
