@@ -145,7 +145,7 @@ fn limits_are_divided_among_shards_exactly() {
         (shard.shard, shard.shard_boot, shard.seed),
         (ShardId(2), 5, 9)
     );
-    let rate = shard.user.policy.rate();
+    let rate = shard.user.rule.policy().rate();
     assert_eq!(
         rate,
         Rate {
@@ -154,7 +154,7 @@ fn limits_are_divided_among_shards_exactly() {
         },
         "0.5/s over 3 shards"
     );
-    assert_eq!(shard.user.policy.capacity(), 7);
+    assert_eq!(shard.user.rule.policy().capacity(), 7);
 }
 
 #[test]

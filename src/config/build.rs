@@ -14,6 +14,7 @@ use std::sync::Arc;
 use toml::de::DeTable;
 use weir_core::limit::gcra::Policy;
 use weir_core::limit::lease::ShardId;
+use weir_core::limit::rule::{Kind, Rule};
 use weir_core::limits::MAILBOX_MAX;
 use weir_core::sale::Sale;
 use weir_core::shard::config::{KeyedLimit, ShardConfig};
@@ -260,10 +261,22 @@ impl Limits<'_, '_, '_> {
         })
     }
 
+    /// The kind that `key` names, when it can enforce `policy`.
+    fn rule(&self, key: &str, policy: Policy) -> Rule {
+        let word = self.section.text(key);
+        let named = Kind::ALL.into_iter().find(|kind| kind.word() == word);
+        let kind = named.unwrap_or(Kind::Gcra); // a wrong word is reported where it is read
+        Rule::new(kind, policy).unwrap_or_else(|error| {
+            self.section.wrong(key, error.to_string());
+            Rule::gcra(policy)
+        })
+    }
+
     fn keyed(&self, dimension: &str) -> KeyedLimit {
         let name = |what: &str| format!("{dimension}_{what}");
+        let policy = self.policy(&name("rate"), &name("burst"));
         KeyedLimit {
-            policy: self.policy(&name("rate"), &name("burst")),
+            rule: self.rule(&name("policy"), policy),
             overflow: self.policy("overflow_rate", "overflow_burst"),
             slots: self.section.number(&name("slots")) as usize,
         }

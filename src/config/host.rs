@@ -24,8 +24,6 @@ const _: () = assert!(
 
 /// Bytes of a connection beside its unread request: state, its part of the buffer ring, its replies.
 const CONN_EXTRA_BYTES: u64 = 8 * 1024;
-/// Bytes of a limiter's slot.
-const SLOT_BYTES: u64 = 16;
 /// Bytes of one remembered request id with its answer, hash table included.
 const KNOWN_BYTES: u64 = 256;
 /// Bytes of one reservation in the ledger's memory (weir-core `limits::RESERVATIONS_MAX`).
@@ -101,14 +99,14 @@ impl Footprint {
     /// Sums the tables and buffers of `plan`.
     pub fn of(plan: &Plan) -> Self {
         let shard = &plan.shard;
-        let slots = [
+        let limits = [
             &shard.connect,
             &shard.ip,
             &shard.user,
             &shard.device,
             &shard.status,
         ];
-        let slots: u64 = slots.iter().map(|limit| limit.slots as u64).sum();
+        let limits: u64 = limits.iter().map(|limit| limit.bytes() as u64).sum();
         let asks = u64::from(shard.inflight_max)
             + u64::from(shard.status_inflight_max)
             + u64::from(shard.payments_max);
@@ -116,7 +114,7 @@ impl Footprint {
         let shard_bytes = shard.conns_max as u64 * (REQUEST_BYTES_MAX as u64 + CONN_EXTRA_BYTES)
             + Holds::bytes_of(shard.conns_max) as u64
             + Holds::bytes_of(shard.inflight_max as usize) as u64
-            + slots * SLOT_BYTES
+            + limits
             + shard.known_max as u64 * KNOWN_BYTES
             + asks * ASK_BYTES
             + HELD_REPLIES_MAX as u64 * ASK_BYTES

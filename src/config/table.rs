@@ -104,6 +104,13 @@ const fn key(
 
 const CONN_TIMEOUT: Kind = Kind::Duration(CONN_TIMEOUT_MS_MIN, CONN_TIMEOUT_MS_MAX);
 const READ_TIMEOUT: Kind = Kind::Duration(CONN_TIMEOUT_MS_MIN, READ_TIMEOUT_MS_MAX);
+const POLICY: Kind = Kind::Choice(&[
+    "gcra",
+    "fixed-window",
+    "sliding-log",
+    "sliding-counter",
+    "leaky-bucket",
+]);
 const SLOTS: Kind = Kind::Integer(SLOTS_MIN, SLOTS_MAX);
 const INFLIGHT: Kind = Kind::IntegerOrAuto(1, INFLIGHT_MAX);
 const ID: Kind = Kind::Integer(1, IDS_MAX);
@@ -290,6 +297,14 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "limits",
+        "connect_policy",
+        POLICY,
+        Default::Is("\"gcra\""),
+        "\"sliding-counter\"",
+        "How an address's rate and burst of new connections are enforced; words as for ip_policy.",
+    ),
+    key(
+        "limits",
         "connect_slots",
         SLOTS,
         Default::Is("65536"),
@@ -311,6 +326,14 @@ pub const KEYS: &[Key] = &[
         Default::Is("200"),
         "40",
         "Submits that one address may send at once, per shard.",
+    ),
+    key(
+        "limits",
+        "ip_policy",
+        POLICY,
+        Default::Is("\"gcra\""),
+        "\"sliding-counter\"",
+        "How an address's rate and burst are enforced: gcra (smooth), fixed-window (a burst per window of burst / rate; two may meet at an edge), sliding-log (exactly a burst in any such window; bursts up to 64, 8 bytes more per slot and token), sliding-counter (the same estimated, for any burst), leaky-bucket (as gcra; answers also tell when to come next).",
     ),
     key(
         "limits",
@@ -338,6 +361,14 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "limits",
+        "user_policy",
+        POLICY,
+        Default::Is("\"gcra\""),
+        "\"sliding-counter\"",
+        "How a user's rate and burst are enforced; words as for ip_policy.",
+    ),
+    key(
+        "limits",
         "user_slots",
         SLOTS,
         Default::Is("524288"),
@@ -362,6 +393,14 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "limits",
+        "device_policy",
+        POLICY,
+        Default::Is("\"gcra\""),
+        "\"sliding-counter\"",
+        "How a device's rate and burst are enforced; words as for ip_policy.",
+    ),
+    key(
+        "limits",
         "device_slots",
         SLOTS,
         Default::Is("524288"),
@@ -383,6 +422,14 @@ pub const KEYS: &[Key] = &[
         Default::Is("10"),
         "5",
         "Status queries that one user may send at once, per shard.",
+    ),
+    key(
+        "limits",
+        "status_policy",
+        POLICY,
+        Default::Is("\"gcra\""),
+        "\"sliding-counter\"",
+        "How the rate and burst of status queries are enforced; words as for ip_policy.",
     ),
     key(
         "limits",

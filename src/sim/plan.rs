@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::ShardId;
+use weir_core::limit::rule::Rule;
 use weir_core::order::contract::Money;
 use weir_core::rng::Rng;
 use weir_core::sale::{Activity, Sale, Sku};
@@ -166,7 +167,7 @@ fn draw_sku(rng: &mut Rng, id: SkuId) -> Sku {
 fn keyed(rate: Rate, capacity: u32, slots: usize) -> KeyedLimit {
     let policy = Policy::new(rate, capacity).expect("a small rate and capacity");
     KeyedLimit {
-        policy,
+        rule: Rule::gcra(policy),
         overflow: policy,
         slots,
     }

@@ -110,7 +110,7 @@ impl Sky {
 
     /// Reserves of a user on one run of a shard ≤ burst + rate × time.
     fn sees_reserve(&mut self, now: Now, shard: ShardId, who: (UserId, SkuKey)) {
-        let policy = self.plan.shard.user.policy;
+        let policy = *self.plan.shard.user.rule.policy();
         let (count, first) = self
             .asked
             .entry((shard, who.0, who.1))

@@ -14,6 +14,9 @@ pub const SKUS_PER_ACTIVITY_MAX: usize = 64;
 
 // Limits and leases (`limit`).
 
+/// Largest burst of a sliding log: a key's instants are 8 cache lines, walked at every decision.
+pub const LOG_ENTRIES_MAX: u32 = 64;
+
 /// How much of the admission rate the owner's bucket may save up: more would be a burst that the ledger did not plan for.
 pub const BUDGET_BURST_MS: u64 = 200;
 /// A lease unspent for so long is void: a shard that sleeps or is cut off cannot hoard tokens for a later burst.

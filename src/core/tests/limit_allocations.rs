@@ -5,6 +5,7 @@ use weir_core::limit::budget::BudgetShare;
 use weir_core::limit::gcra::{Bucket, Policy, Rate};
 use weir_core::limit::inflight::{SkuSlot, SlotCaps, Slots};
 use weir_core::limit::lease::ShardId;
+use weir_core::limit::rule::{Kind, Rule};
 use weir_core::limit::table::{KeyedLimiter, TableSpec};
 use weir_core::time::Mono;
 use weir_proto::ids::{ActivityId, SkuId, SkuKey, UserId};
@@ -16,7 +17,7 @@ fn main() {
     let policy = Policy::new(Rate::per_second(5), 10).expect("enforceable");
     let spec = TableSpec {
         slots: 1 << 12,
-        policy,
+        rule: Rule::gcra(policy),
         overflow: policy,
         secret: [1; 16],
     };
@@ -74,7 +75,26 @@ fn main() {
         admitted += 1;
     }
     let allocations = counting::allocations() - before;
-    println!("limits: 2000000 decisions, {admitted} admitted, {allocations} allocations");
+    let mut by_kind = Kind::ALL.map(|kind| {
+        let rule = Rule::new(kind, policy).expect("enforceable");
+        KeyedLimiter::new(Mono(0), &TableSpec { rule, ..spec })
+    });
+    let before_kinds = counting::allocations();
+    for user in 0..200_000u64 {
+        for table in &mut by_kind {
+            let key = table.key(&(user % 9_000).to_le_bytes()); // more keys than slots: the sketch decides, too
+            admitted += u64::from(table.take(Mono(user * 10_000), key, 1).is_allow());
+        }
+    }
+    for table in &mut by_kind {
+        let slower = Policy::new(Rate::per_second(3), 8).expect("enforceable");
+        table
+            .set_policy(Mono(3_000_000_000), slower, policy)
+            .expect("enforceable");
+        assert!(table.overflow_total() > 0);
+    }
+    let allocations = allocations + (counting::allocations() - before_kinds);
+    println!("limits: 3000000 decisions, {admitted} admitted, {allocations} allocations");
     assert_eq!(allocations, 0, "a decision allocated");
     assert!(admitted > 1_000);
     assert_eq!(u64::from(slots.in_flight()), 0);

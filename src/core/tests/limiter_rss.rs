@@ -2,6 +2,7 @@
 //! a binary of its own, so that nothing else touches the process's memory meanwhile.
 
 use weir_core::limit::gcra::{Policy, Rate};
+use weir_core::limit::rule::Rule;
 use weir_core::limit::table::{KeyedLimiter, TableSpec};
 use weir_core::time::Mono;
 
@@ -34,7 +35,7 @@ fn main() {
     let overflow = Policy::new(Rate::per_second(100), 200).expect("enforceable");
     let spec = TableSpec {
         slots: 1 << 18,
-        policy,
+        rule: Rule::gcra(policy),
         overflow,
         secret: [7; 16],
     };

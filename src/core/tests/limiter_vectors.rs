@@ -7,6 +7,7 @@ use weir_core::limit::book::LeaseBook;
 use weir_core::limit::gcra::{Bucket, Policy, PolicyError, Rate, Verdict};
 use weir_core::limit::inflight::{SkuSlot, SlotCaps, Slots};
 use weir_core::limit::lease::{LeaseDraw, ShardId};
+use weir_core::limit::rule::Rule;
 use weir_core::limit::table::{KeyedLimiter, TableSpec};
 use weir_core::time::Mono;
 use weir_proto::ids::{ActivityId, SkuId, SkuKey, UserId};
@@ -153,7 +154,7 @@ fn run_keyed(v: &Value) -> Result<(), String> {
     let policy = policy_of(&v["params"]);
     let spec = TableSpec {
         slots: 64,
-        policy,
+        rule: Rule::gcra(policy),
         overflow: Policy::CLOSED,
         secret: [7; 16],
     };
@@ -272,7 +273,7 @@ fn run_seqnum() -> Result<(), String> {
 fn run_eviction(v: &Value) -> Result<(), String> {
     let spec = TableSpec {
         slots: 64,
-        policy: policy_of(&v["params"]),
+        rule: Rule::gcra(policy_of(&v["params"])),
         overflow: Policy::CLOSED,
         secret: [3; 16],
     };

@@ -1,6 +1,6 @@
 //! Token bucket as GCRA in exact integers: what a policy means, and one bucket.
 //!
-//! Called by the keyed table, the lease book and the instance limit. A policy is a rational rate and a capacity; debt
+//! Called by the rules of the keyed table, the lease book and the instance limit. A policy is a rational rate and a capacity; debt
 //! is counted in *units* of 1/tokens nanosecond, so that one nanosecond repays exactly `tokens` units and one token
 //! costs exactly `per_ns` units (both reduced): nothing is ever rounded, whatever the rate (B04, B05, B14).
 //! Invariants: 0 ≤ debt ≤ capacity × per_ns ≤ 2^62; a refusal writes nothing (B10); time never runs back (B02).
@@ -24,6 +24,8 @@ pub enum PolicyError {
     RateTooFine,
     /// Capacity × reduced period is above [`FULL_UNITS_MAX`]. Use a smaller capacity, a shorter period or a rounder rate.
     TooLong,
+    /// A sliding log's burst is above [`crate::limits::LOG_ENTRIES_MAX`]. Use a smaller burst or a sliding counter.
+    LogTooLong,
 }
 
 impl core::fmt::Display for PolicyError {
@@ -33,6 +35,7 @@ impl core::fmt::Display for PolicyError {
             Self::ZeroCapacity => "a burst of 0 lets nothing pass; use a burst of 1 or more, or rate 0 to close",
             Self::RateTooFine => "the reduced rate has more than 2147483648 tokens; use a rounder rate such as a multiple of 10 per second",
             Self::TooLong => "burst times period (after reducing the rate) is above 2^62 ns; use a smaller burst, a shorter period or a rounder rate",
+            Self::LogTooLong => "a sliding log remembers every token of its burst, at most 64; use a smaller burst, or sliding-counter",
         })
     }
 }
@@ -199,6 +202,16 @@ impl Policy {
         self.capacity
     }
 
+    /// Units from empty to full: the window of the windowed rules.
+    pub(super) const fn full_units(&self) -> u64 {
+        self.full_units
+    }
+
+    /// Units that `tokens` cost, clamped.
+    pub(super) const fn cost_units(&self, tokens: u32) -> u64 {
+        (tokens as u64).saturating_mul(self.rate.per_ns)
+    }
+
     /// Nanoseconds from empty to full, rounded up; `None` when the rate is 0.
     pub const fn full_ns(&self) -> Option<u64> {
         self.repay_ns(self.full_units)
@@ -331,7 +344,7 @@ impl Bucket {
 
     /// Gives `tokens` back; the fill never exceeds the capacity (B11). The caller refunds each charge at most once.
     pub fn refund(&mut self, now: Mono, tokens: u32) {
-        let credit = u64::from(tokens).saturating_mul(self.policy.rate.per_ns);
+        let credit = self.policy.cost_units(tokens);
         self.write(now, self.debt_now(now).saturating_sub(credit));
     }
 

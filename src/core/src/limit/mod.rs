@@ -1,4 +1,4 @@
-//! Limits: GCRA, the keyed table, prepaid budget, in-flight slots.
+//! Limits: the five kinds of rule, the keyed table, prepaid budget, in-flight slots.
 //!
 //! The admission pipeline asks them in the order of design §4. User, device and budget are charged all or nothing:
 //! probe both tables, take from the budget last, then charge both probes; a refusal by any of them charges none (B21).
@@ -9,4 +9,8 @@ pub mod gcra;
 pub mod holds;
 pub mod inflight;
 pub mod lease;
+mod log;
+pub mod rule;
+mod sketch;
 pub mod table;
+mod window;

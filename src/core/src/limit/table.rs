@@ -1,14 +1,17 @@
-//! Keyed token buckets in a table of fixed size: 16 bytes per key, no sweep, no growth.
+//! A keyed limit in a table of fixed size: 16 bytes per key and the words of its [`Kind`], no sweep, no growth.
 //!
 //! Called by the admission pipeline of one shard for users, devices, IP prefixes and status queries. A key lives in its
 //! home line (one cache line), or, when that was crowded at its arrival, in one other line; a line knows until when
-//! keys of its own live elsewhere, so only then are two lines read. A bucket that is full again is a free slot.
+//! keys of its own live elsewhere, so only then are two lines read. A key without debt is a free slot.
 //! Measured (tests): at 50 % load under 0.1 % of the keys find no slot, at 70 % under 1 %; with home lines only
-//! it would be 4 % and 9 %. Keys without a slot share the stricter overflow bucket: never unlimited, never all refused (B19).
-//! **Split over N shards**, each with [`Policy::split`]: a key gets at most N × capacity + rate × time in all. Two keys
-//! share a bucket with probability 2^-45 per lookup; the hash is keyed, so nobody can aim at a line or a key.
+//! it would be 4 % and 9 %. Keys without a slot are metered by [`super::sketch`]: each held to its own rate, all together
+//! to the overflow policy; never unlimited, never all refused (B19).
+//! **Split over N shards**, each with [`Policy::split`]: a key gets at most N times its kind's bursts and rate × time in
+//! all. Two keys share a slot with probability 2^-45 per lookup; the hash is keyed, so nobody can aim at a line or a key.
 
-use super::gcra::{Bucket, Policy, Verdict};
+use super::gcra::{Level, Policy, PolicyError, Verdict};
+use super::rule::{Decision, Kind, Rule};
+use super::sketch::Sketch;
 use crate::time::Mono;
 use alloc::boxed::Box;
 use core::hash::Hasher;
@@ -42,15 +45,15 @@ impl core::fmt::Debug for Key {
 pub struct TableSpec {
     /// Slots, rounded up to whole lines; 1..=2^34. Twice the keys expected to be short of full at one time is a good size.
     pub slots: usize,
-    /// Rate and burst of each key.
-    pub policy: Policy,
+    /// How each key is limited.
+    pub rule: Rule,
     /// Rate and burst of all keys together that found no slot.
     pub overflow: Policy,
     /// Secret of the hash; drawn at start, different for each table.
     pub secret: [u8; 16],
 }
 
-/// Four buckets. `due[i]` is when bucket i is full again, in units since `base`; at or before the present = free.
+/// Four slots. `due[i]` is when key i is out of debt, in units since `base`; at or before the present = free.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 struct Line {
@@ -101,20 +104,29 @@ impl Line {
 
     fn write(&mut self, now: Mono, policy: &Policy, slot: usize, tag: u64, debt: u64) {
         if self.present(now, policy) > REBASE_UNITS {
-            self.move_base(now, policy, policy);
+            self.move_base(now, policy, policy, |_, debt| debt);
         }
-        self.due[slot] = self.present(now, policy) + debt; // at most 2^62 each
+        self.due[slot] = self.present(now, policy) + debt; // at most 2^62 and 2^62, or 2^63 for a counter's two windows
         self.tag_high[slot] = (tag >> 16) as u32;
         self.tag_low[slot] = tag as u16;
     }
 
-    /// Counts the line from `now`'s tick on, in the units of `to`; buckets that are full become 0.
-    fn move_base(&mut self, now: Mono, from: &Policy, to: &Policy) {
+    /// Counts the line from `now`'s tick on, in the units of `to`; `carry` turns a slot's debt into one of `to`.
+    fn move_base(
+        &mut self,
+        now: Mono,
+        from: &Policy,
+        to: &Policy,
+        mut carry: impl FnMut(usize, u64) -> u64,
+    ) {
         let old_present = self.present(now, from);
         self.base_tick = tick_of(now);
         let new_present = self.present(now, to);
-        for due in &mut self.due {
-            let debt = from.carry(due.saturating_sub(old_present), to);
+        for (slot, due) in self.due.iter_mut().enumerate() {
+            let debt = match due.saturating_sub(old_present) {
+                0 => 0,
+                debt => carry(slot, debt),
+            };
             *due = if debt == 0 { 0 } else { new_present + debt };
         }
     }
@@ -141,16 +153,18 @@ enum Place {
 pub struct Probe {
     /// What the limit says.
     pub verdict: Verdict,
+    /// For an admitted caller of a leaky bucket: nanoseconds until its turn ([`Decision::pace_ns`]).
+    pub pace_ns: u64,
     key: Key,
     now: Mono,
     cost: u32,
     place: Place,
-    debt_after: u64,
+    debt: u64,
     writes_count: u64,
 }
 
 impl Probe {
-    /// True when the key found no slot and the shared overflow bucket decided.
+    /// True when the key found no slot and the sketch and the shared bucket decided.
     pub fn is_overflow(&self) -> bool {
         self.place == Place::Overflow
     }
@@ -158,10 +172,13 @@ impl Probe {
 
 /// The table.
 pub struct KeyedLimiter {
-    policy: Policy,
-    overflow: Bucket,
+    rule: Rule,
+    sketch: Sketch,
     hasher: SipHasher13,
     lines: Box<[Line]>,
+    /// Words of each slot beside its debt, `words_each` per slot.
+    words: Box<[u64]>,
+    words_each: usize,
     last: Mono,
     writes_count: u64,
     overflow_total: u64,
@@ -171,24 +188,28 @@ impl core::fmt::Debug for KeyedLimiter {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("KeyedLimiter")
             .field("lines", &self.lines.len())
-            .field("policy", &self.policy)
+            .field("rule", &self.rule)
             .finish_non_exhaustive()
     }
 }
 
 impl KeyedLimiter {
-    /// A table of full buckets; allocates [`Self::bytes`] once, and never again.
+    /// A table without keys; allocates [`Self::bytes`] once, and never again.
     pub fn new(now: Mono, spec: &TableSpec) -> Self {
         assert!(
             (1..=1 << 34).contains(&spec.slots),
             "slots of a keyed limit must be 1..=2^34"
         );
+        let lines = spec.slots.div_ceil(SLOTS_PER_LINE);
+        let policy = spec.rule.policy();
+        let words_each = spec.rule.kind().words(policy.capacity());
         Self {
-            policy: spec.policy,
-            overflow: Bucket::full(spec.overflow, now),
+            rule: spec.rule,
+            sketch: Sketch::new(now, lines * SLOTS_PER_LINE, policy, spec.overflow),
             hasher: SipHasher13::new_with_key(&spec.secret),
-            lines: alloc::vec![Line::default(); spec.slots.div_ceil(SLOTS_PER_LINE)]
-                .into_boxed_slice(),
+            lines: alloc::vec![Line::default(); lines].into_boxed_slice(),
+            words: alloc::vec![0; lines * SLOTS_PER_LINE * words_each].into_boxed_slice(),
+            words_each,
             last: now,
             writes_count: 0,
             overflow_total: 0,
@@ -212,20 +233,28 @@ impl KeyedLimiter {
     pub fn probe(&mut self, now: Mono, key: Key, cost: u32) -> Probe {
         let now = now.max(self.last);
         let (place, debt) = self.locate(now, key);
-        let (verdict, debt_after) = match place {
-            Place::Slot { .. } => self.policy.decide(debt, cost),
+        let Decision { verdict, pace_ns } = match place {
+            Place::Slot { line, slot } => {
+                let words = &self.words[self.words_of(line, slot)];
+                self.rule.decide(now, debt, words, cost)
+            }
             Place::Overflow => {
                 self.overflow_total += 1;
-                (self.overflow.check(now, cost), 0)
+                let cells = self.sketch.cells(key.place, key.tag);
+                Decision {
+                    verdict: self.sketch.check(now, cells, cost),
+                    pace_ns: 0,
+                }
             }
         };
         Probe {
             verdict,
+            pace_ns,
             key,
             now,
             cost,
             place,
-            debt_after,
+            debt,
             writes_count: self.writes_count,
         }
     }
@@ -243,20 +272,20 @@ impl KeyedLimiter {
         }
         self.last = probe.now;
         let Place::Slot { line, slot } = probe.place else {
-            self.overflow.take(probe.now, probe.cost);
+            let cells = self.sketch.cells(probe.key.place, probe.key.tag);
+            self.sketch.charge(probe.now, cells, probe.cost);
             return;
         };
+        let words = self.words_of(line, slot);
+        let debt = self
+            .rule
+            .charge(probe.now, probe.debt, &mut self.words[words], probe.cost);
+        let policy = self.rule.policy();
         let home = self.home_of(probe.key);
         if line as usize != home {
-            self.lines[home].mark_spilled(probe.now, self.policy.repay_ns(probe.debt_after));
+            self.lines[home].mark_spilled(probe.now, policy.repay_ns(debt));
         }
-        self.lines[line as usize].write(
-            probe.now,
-            &self.policy,
-            usize::from(slot),
-            probe.key.tag,
-            probe.debt_after,
-        );
+        self.lines[line as usize].write(probe.now, policy, usize::from(slot), probe.key.tag, debt);
     }
 
     /// Probes and, when allowed, charges: for a limit that stands alone.
@@ -268,35 +297,91 @@ impl KeyedLimiter {
         probe.verdict
     }
 
-    /// Switches policy: every key is credited under the old one up to `now`, then carried over as in
-    /// [`Bucket::set_policy`]. Walks the whole table (an operator's act, milliseconds per 100,000 lines).
-    pub fn set_policy(&mut self, now: Mono, policy: Policy, overflow: Policy) {
+    /// Gives `tokens` of an earlier charge back, never above the burst (B11). The caller refunds each charge at most
+    /// once; a key without a slot gets nothing back, for nobody knows which of its cells' keys was charged.
+    pub fn refund(&mut self, now: Mono, key: Key, tokens: u32) {
         let now = now.max(self.last);
-        for line in &mut self.lines {
-            line.move_base(now, &self.policy, &policy);
-            if line.has_spilled(now) {
-                line.mark_spilled(now, policy.full_ns()); // debts may now last longer, and their home is not known from their slot
-            }
-        }
-        self.policy = policy;
-        self.overflow.set_policy(now, overflow);
+        let (Place::Slot { line, slot }, debt @ 1..) = self.locate(now, key) else {
+            return;
+        };
+        let words = self.words_of(line, slot);
+        let debt = self.rule.refund(debt, &mut self.words[words], tokens);
+        let line = &mut self.lines[line as usize];
+        line.write(now, self.rule.policy(), usize::from(slot), key.tag, debt);
         self.last = now;
         self.writes_count += 1;
     }
 
-    /// Keys short of full at `now`, estimated from at most `lines_max` lines spread over the table; exact when that covers it.
+    /// What a key has left at `now`; `None` when it has no slot and none is free.
+    pub fn level(&self, now: Mono, key: Key) -> Option<Level> {
+        let now = now.max(self.last);
+        let (Place::Slot { line, slot }, debt) = self.locate(now, key) else {
+            return None;
+        };
+        let words = &self.words[self.words_of(line, slot)];
+        let remaining = match debt {
+            0 => self.rule.policy().capacity(),
+            _ => self.rule.remaining(now, debt, words),
+        };
+        Some(Level {
+            remaining,
+            full_in_ns: self.rule.policy().repay_ns(debt),
+        })
+    }
+
+    /// The rule in force.
+    pub const fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// Switches rate and burst, of each key and of those without a slot: every key is credited under the old policy up
+    /// to `now`, then carried over: what it consumed stays consumed ([`Rule::carry`]). The kind stays. Walks the whole
+    /// table (an operator's act, milliseconds per 100,000 lines), allocates nothing.
+    /// # Errors
+    /// As [`Rule::new`], and `LogTooLong` when a log's new burst is above the one it was made with; nothing changes then.
+    pub fn set_policy(
+        &mut self,
+        now: Mono,
+        policy: Policy,
+        overflow: Policy,
+    ) -> Result<(), PolicyError> {
+        let (from, to) = (self.rule, Rule::new(self.rule.kind(), policy)?);
+        if to.kind().words(policy.capacity()) > self.words_each {
+            return Err(PolicyError::LogTooLong);
+        }
+        let now = now.max(self.last);
+        for (index, line) in self.lines.iter_mut().enumerate() {
+            let words = &mut self.words;
+            let each = self.words_each;
+            line.move_base(now, from.policy(), to.policy(), |slot, debt| {
+                let start = (index * SLOTS_PER_LINE + slot) * each;
+                from.carry(&to, now, debt, &mut words[start..start + each])
+            });
+            if line.has_spilled(now) {
+                let longest = to.policy().repay_ns(to.debt_max());
+                line.mark_spilled(now, longest); // debts may now last longer, and their home is not known from their slot
+            }
+        }
+        self.rule = to;
+        self.sketch.set_policy(now, &policy, overflow);
+        self.last = now;
+        self.writes_count += 1;
+        Ok(())
+    }
+
+    /// Keys in debt at `now`, estimated from at most `lines_max` lines spread over the table; exact when that covers it.
     pub fn entries_estimate(&self, now: Mono, lines_max: usize) -> u64 {
         let now = now.max(self.last);
         let step = self.lines.len().div_ceil(lines_max.max(1));
         let (mut seen, mut live) = (0u64, 0u64);
         for line in self.lines.iter().step_by(step) {
             seen += 1;
-            live += u64::from(line.scan(now, &self.policy, 0).live_count);
+            live += u64::from(line.scan(now, self.rule.policy(), 0).live_count);
         }
         live * self.lines.len() as u64 / seen
     }
 
-    /// Lookups that the overflow bucket decided since start.
+    /// Lookups that found no slot since start.
     pub const fn overflow_total(&self) -> u64 {
         self.overflow_total
     }
@@ -306,9 +391,24 @@ impl KeyedLimiter {
         self.lines.len() * SLOTS_PER_LINE
     }
 
-    /// Bytes of the table; constant.
+    /// Bytes of lines, words and sketch; constant.
     pub const fn bytes(&self) -> usize {
         self.lines.len() * size_of::<Line>()
+            + self.words.len() * size_of::<u64>()
+            + self.sketch.bytes()
+    }
+
+    /// The same, before there is a table: at most so many bytes for `slots` of a rule with that kind and burst.
+    pub const fn bytes_for(slots: usize, kind: Kind, burst: u32) -> usize {
+        let slots = slots.next_multiple_of(SLOTS_PER_LINE);
+        slots * (size_of::<Line>() / SLOTS_PER_LINE + kind.words(burst) * size_of::<u64>())
+            + Sketch::bytes_for(slots)
+    }
+
+    /// Where the words of a slot are.
+    fn words_of(&self, line: u32, slot: u8) -> core::ops::Range<usize> {
+        let start = (line as usize * SLOTS_PER_LINE + usize::from(slot)) * self.words_each;
+        start..start + self.words_each
     }
 
     fn line_at(&self, hash: u64) -> usize {
@@ -327,14 +427,15 @@ impl KeyedLimiter {
             slot: slot as u8,
         }; // bounded by `new`
         let home = self.home_of(key);
-        let here = self.lines[home].scan(now, &self.policy, key.tag);
+        let policy = self.rule.policy();
+        let here = self.lines[home].scan(now, policy, key.tag);
         if let Some((slot, debt)) = here.hit {
             return (at(home, slot), debt);
         }
         let crowded = here.live_count >= CROWDED;
         if crowded || self.lines[home].has_spilled(now) {
             let other = self.line_at(key.place << 32); // the upper half chose the home
-            let there = self.lines[other].scan(now, &self.policy, key.tag);
+            let there = self.lines[other].scan(now, policy, key.tag);
             if let Some((slot, debt)) = there.hit {
                 return (at(other, slot), debt);
             }

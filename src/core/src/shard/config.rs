@@ -3,6 +3,8 @@
 use super::conns::Timeouts;
 use crate::limit::gcra::Policy;
 use crate::limit::lease::ShardId;
+use crate::limit::rule::Rule;
+use crate::limit::table::KeyedLimiter;
 use crate::sale::Sale;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,15 +13,23 @@ use weir_proto::addr::{Cidr, Source};
 use weir_proto::payment::PaymentKey;
 use weir_proto::ticket::KeyRing;
 
-/// A keyed limit of one shard: its policy, the stricter one that newcomers share when the table is full, its size.
+/// A keyed limit of one shard: its rule, the stricter policy that newcomers share when the table is full, its size.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyedLimit {
-    /// Rate and burst of each key.
-    pub policy: Policy,
+    /// How each key is limited.
+    pub rule: Rule,
     /// Rate and burst of all keys together that found no slot.
     pub overflow: Policy,
-    /// Slots of 16 bytes.
+    /// Slots: 16 bytes each, and the words of the rule's kind.
     pub slots: usize,
+}
+
+impl KeyedLimit {
+    /// Bytes of its table, at most.
+    pub const fn bytes(&self) -> usize {
+        let (kind, policy) = (self.rule.kind(), self.rule.policy());
+        KeyedLimiter::bytes_for(self.slots, kind, policy.capacity())
+    }
 }
 
 /// Everything that a shard needs. `Debug` shows no key, salt or seed.

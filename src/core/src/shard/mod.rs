@@ -115,7 +115,7 @@ impl Shard {
         let mut keyed = |limit: &KeyedLimit| {
             let spec = TableSpec {
                 slots: limit.slots,
-                policy: limit.policy,
+                rule: limit.rule,
                 overflow: limit.overflow,
                 secret: secret(),
             };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weir_core::ask::{Answer, Ask, Held, LedgerAnswer, Mode, Outcome, ReservationState};
 use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::{LeaseDraw, LeaseGrant, ShardId};
+use weir_core::limit::rule::Rule;
 use weir_core::mail::{Addr, Mail};
 use weir_core::order::contract::Money;
 use weir_core::port::{CloseCause, ConnId, Effects, Event, Handler, Input, Op};
@@ -61,7 +62,7 @@ pub fn sale() -> Sale {
 pub fn keyed(rate: Rate, capacity: u32) -> KeyedLimit {
     let policy = Policy::new(rate, capacity).unwrap();
     KeyedLimit {
-        policy,
+        rule: Rule::gcra(policy),
         overflow: policy,
         slots: 4096,
     }
