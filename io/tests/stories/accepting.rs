@@ -4,13 +4,14 @@ use super::subject::{Told, echo};
 use super::{End, Harness, Sock, nudge};
 use std::collections::HashSet;
 use std::fs::File;
+use weir_core::mail::Mail;
 use weir_core::port::Event;
 
 pub fn accept_pauses_and_resumes(h: &mut dyn Harness) {
     let mut echo = echo();
     let seen = h.serve(
         Box::new(move |ctx, event| match event {
-            Event::Mail(weir_core::mail::Mail::ViewsAsk(number)) => ctx.fx.accept(number.0 == 1),
+            Event::Mail(Mail::ViewsAsk(number)) => ctx.fx.accept(number.0 == 1),
             event => echo(ctx, event),
         }),
         16,
@@ -130,4 +131,85 @@ pub fn without_descriptors_accepting_pauses_and_comes_back(h: &mut dyn Harness) 
     drop(hoard);
     assert_eq!(h.read(waiting, 8), b"patience");
     assert_eq!(seen.accepted(), 2);
+}
+
+pub fn accepting_switched_often_in_a_turn_ends_as_last_said(h: &mut dyn Harness) {
+    let mut echo = echo();
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Mail(Mail::ViewsAsk(number)) => {
+                for _ in 0..3 {
+                    ctx.fx.accept(number.0 != 1);
+                    ctx.fx.accept(number.0 == 1);
+                }
+            }
+            event => echo(ctx, event),
+        }),
+        16,
+    );
+    for round in 1..=20 {
+        h.mail(1);
+        let sock = h.dial();
+        h.send(sock, b"served");
+        assert_eq!(h.read(sock, 6), b"served");
+        assert_eq!(seen.accepted(), round);
+        h.mail(0);
+        h.mail(1); // off and on again, perhaps before the kernel has heard of the first
+        h.half_close(sock);
+        h.until("closed", &mut || seen.closed() == round);
+        h.close(sock);
+    }
+}
+
+pub fn clients_who_leave_before_the_accept_harm_nobody(h: &mut dyn Harness) {
+    let mut echo = echo();
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Mail(Mail::ViewsAsk(number)) => ctx.fx.accept(number.0 == 1),
+            event => echo(ctx, event),
+        }),
+        4,
+    );
+    h.mail(0);
+    nudge(h, &seen);
+    nudge(h, &seen);
+    let before = seen.accepted();
+    for at in 0..30 {
+        let sock = h.dial();
+        h.try_send(sock, b"never mind");
+        if at % 2 == 0 {
+            h.reset(sock);
+        } else {
+            h.close(sock);
+        }
+    }
+    let stays = h.dial();
+    h.send(stays, b"I am still here");
+    nudge(h, &seen);
+    assert_eq!(seen.accepted(), before);
+    h.mail(1);
+    assert_eq!(h.read(stays, 15), b"I am still here");
+    h.until("the others are closed", &mut || {
+        seen.closed() + 1 == seen.accepted()
+    });
+}
+
+pub fn connect_and_reset_churn_leaves_every_slot_usable(h: &mut dyn Harness) {
+    const SLOTS: usize = 8;
+    let seen = h.serve(echo(), SLOTS as u32);
+    for round in 0..300 {
+        let sock = h.dial();
+        if round % 3 == 1 {
+            h.try_send(sock, b"x");
+        }
+        h.reset(sock);
+    }
+    let socks: Vec<Sock> = (0..SLOTS).map(|_| h.dial()).collect();
+    for sock in &socks {
+        h.send(*sock, b"hello");
+    }
+    for sock in socks {
+        assert_eq!(h.read(sock, 5), b"hello");
+    }
+    assert_eq!(seen.accepted() - seen.closed(), SLOTS, "a slot is lost");
 }

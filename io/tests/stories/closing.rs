@@ -1,7 +1,7 @@
 //! How connections end.
 
 use super::subject::{Told, echo};
-use super::{End, Harness, nudge, text};
+use super::{End, Harness, Sock, nudge, text};
 use std::sync::mpsc;
 use weir_core::port::{CloseCause, ConnId, Event};
 
@@ -275,4 +275,158 @@ pub fn outbox_after_closed_goes_nowhere(h: &mut dyn Harness) {
         1,
         "commands to a conn that is gone hit the next one"
     );
+}
+
+pub fn reset_while_the_reply_is_owed(h: &mut dyn Harness) {
+    let mut asked: Option<ConnId> = None;
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Received { conn, mut input } => {
+                input.consume(input.bytes().len());
+                asked = Some(conn); // the answer comes from elsewhere
+            }
+            Event::Mail(_) => {
+                let conn = asked.expect("asked before");
+                ctx.fx.outbox(conn).extend_from_slice(b"your answer");
+                ctx.fx.finish(conn);
+            }
+            _ => {}
+        }),
+        4,
+    );
+    let sock = h.dial();
+    h.send(sock, b"a whole request");
+    h.until("asked", &mut || {
+        seen.count(|told| matches!(told, Told::Received { .. })) > 0
+    });
+    h.reset(sock);
+    h.until("closed", &mut || seen.closed() == 1);
+    assert_eq!(seen.causes(), [CloseCause::Reset]);
+    h.mail(1); // the answer is late: it goes nowhere, and nothing is told of it
+    nudge(h, &seen);
+    assert_eq!(seen.count(|told| matches!(told, Told::Sent(_))), 0);
+}
+
+pub fn reset_after_our_fin(h: &mut dyn Harness) {
+    let seen = h.serve(
+        Box::new(|ctx, event| {
+            if let Event::Accepted { conn, .. } = event {
+                ctx.fx.outbox(conn).extend_from_slice(b"bye");
+                ctx.fx.finish(conn);
+            }
+        }),
+        4,
+    );
+    let sock = h.dial();
+    assert_eq!(h.read_to_end(sock), (b"bye".to_vec(), End::Fin));
+    h.reset(sock);
+    h.until("closed", &mut || seen.closed() == 1);
+    assert_eq!(seen.causes(), [CloseCause::Reset]);
+}
+
+pub fn reset_with_receiving_off_is_told_at_the_latest_when_it_is_on(h: &mut dyn Harness) {
+    let mut client: Option<ConnId> = None;
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Accepted { conn, .. } => {
+                client = Some(conn);
+                ctx.fx.receive(conn, false);
+            }
+            Event::Received { mut input, .. } => input.consume(input.bytes().len()),
+            Event::Mail(_) => ctx.fx.receive(client.expect("accepted before"), true),
+            _ => {}
+        }),
+        4,
+    );
+    let sock = h.dial();
+    h.until("accepted", &mut || seen.accepted() == 1);
+    h.try_send(sock, b"never asked for");
+    nudge(h, &seen);
+    h.reset(sock);
+    nudge(h, &seen);
+    h.mail(1);
+    h.until("closed", &mut || seen.closed() == 1);
+    assert_eq!(seen.causes(), [CloseCause::Reset]);
+}
+
+pub fn many_conns_closed_in_one_turn(h: &mut dyn Harness) {
+    const CONNS: usize = 100;
+    let mut open: Vec<ConnId> = Vec::new();
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Accepted { conn, .. } => open.push(conn),
+            Event::Received { conn, mut input } => {
+                ctx.fx.outbox(conn).extend_from_slice(input.bytes());
+                input.consume(input.bytes().len());
+            }
+            Event::Mail(_) => {
+                for conn in open.drain(..) {
+                    ctx.fx.outbox(conn).extend_from_slice(b"never sent");
+                    ctx.fx.close(conn);
+                }
+            }
+            _ => {}
+        }),
+        CONNS as u32,
+    );
+    for round in 1..=3 {
+        let socks: Vec<Sock> = (0..CONNS).map(|_| h.dial()).collect();
+        for sock in &socks {
+            h.send(*sock, b"hello");
+            assert_eq!(h.read(*sock, 5), b"hello");
+        }
+        for sock in socks.iter().step_by(3) {
+            h.try_send(*sock, b"on its way"); // of some, bytes arrive while they are closed
+        }
+        h.mail(round);
+        h.until("all closed", &mut || {
+            seen.closed() == CONNS * usize::from(round)
+        });
+        for sock in socks {
+            h.close(sock);
+        }
+    }
+    assert_eq!(seen.causes(), [CloseCause::Local; 3 * CONNS]);
+}
+
+pub fn a_close_at_the_accept_shows_nothing_more(h: &mut dyn Harness) {
+    let seen = h.serve(
+        Box::new(|ctx, event| {
+            if let Event::Accepted { conn, .. } = event {
+                ctx.fx.close(conn);
+            }
+        }),
+        2,
+    );
+    for round in 1..=20 {
+        let sock = h.dial();
+        h.try_send(sock, b"bytes that nobody looks at");
+        h.until("closed", &mut || seen.closed() == round);
+        h.close(sock);
+    }
+    assert_eq!(seen.causes(), [CloseCause::Local; 20]);
+}
+
+pub fn an_end_without_bytes_is_shown_once_and_answered(h: &mut dyn Harness) {
+    let seen = h.serve(
+        Box::new(|ctx, event| {
+            if let Event::Received { conn, input } = event
+                && input.ended()
+            {
+                ctx.fx.outbox(conn).resize(1 << 20, b'r');
+                ctx.fx.finish(conn);
+            }
+        }),
+        4,
+    );
+    let sock = h.dial();
+    h.half_close(sock);
+    for _ in 0..5 {
+        nudge(h, &seen);
+    }
+    let (reply, end) = h.read_to_end(sock);
+    assert_eq!((reply.len(), end), (1 << 20, End::Fin));
+    h.until("closed", &mut || seen.closed() == 1);
+    let received = |told: &Told| matches!(told, Told::Received { .. });
+    assert_eq!(seen.count(received), 1);
 }

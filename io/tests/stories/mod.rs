@@ -132,16 +132,26 @@ stories! {
     Every closing: half_close_still_gets_its_reply, reset_before_any_byte, reset_in_mid_head, reset_in_mid_reply,
         finish_flushes_before_the_fin, finish_then_the_peers_end_closes, close_drops_what_is_unsent,
         a_refusal_survives_a_peer_that_keeps_sending, closed_once_and_last_when_both_sides_close,
-        conn_ids_are_never_used_twice, outbox_after_closed_goes_nowhere;
-    Every sending: a_big_reply_to_a_slow_reader_arrives_whole, one_write_per_turn, a_finished_conn_sends_nothing_more;
+        conn_ids_are_never_used_twice, outbox_after_closed_goes_nowhere, reset_while_the_reply_is_owed,
+        reset_after_our_fin, reset_with_receiving_off_is_told_at_the_latest_when_it_is_on, many_conns_closed_in_one_turn,
+        a_close_at_the_accept_shows_nothing_more, an_end_without_bytes_is_shown_once_and_answered;
+    Every sending: a_big_reply_to_a_slow_reader_arrives_whole, one_write_per_turn, a_finished_conn_sends_nothing_more,
+        each_slow_reader_of_many_gets_its_own_huge_reply, what_is_added_while_a_send_is_under_way_follows_it,
+        each_emptied_outbox_is_told_once;
     Every receiving: bytes_keep_their_order_at_random_sizes, what_is_left_is_shown_again_contiguous,
         receive_off_shows_nothing_and_on_shows_what_was_kept, backpressure_bounds_what_the_driver_keeps,
-        bytes_sent_before_the_accept_are_shown_after_it;
-    Every accepting: accept_pauses_and_resumes, at_the_cap_clients_wait_for_a_slot, many_conns_at_once;
+        bytes_sent_before_the_accept_are_shown_after_it, receiving_switched_at_random_keeps_every_byte,
+        one_byte_at_a_time_is_one_stream, streams_of_many_conns_never_mix;
+    Every accepting: accept_pauses_and_resumes, at_the_cap_clients_wait_for_a_slot, many_conns_at_once,
+        accepting_switched_often_in_a_turn_ends_as_last_said,
+        clients_who_leave_before_the_accept_harm_nobody, connect_and_reset_churn_leaves_every_slot_usable;
     Every connecting: a_connect_succeeds_and_talks, a_connect_is_refused, a_connect_times_out,
-        a_connect_without_a_slot_names_the_local_limit;
+        a_connect_without_a_slot_names_the_local_limit, many_connects_of_one_turn_are_each_answered_once,
+        a_peer_that_resets_in_mid_write_closes_the_connected_side, a_stop_waits_for_the_connect_under_way;
     Every turning: ten_thousand_deadlines_fire_in_order_and_never_early, mail_of_many_parts_keeps_each_ones_order,
-        drain_while_busy_finishes_every_reply, stop_waits_for_the_last_conn;
+        drain_while_busy_finishes_every_reply, stop_waits_for_the_last_conn,
+        a_flood_of_mail_and_due_deadlines_starve_no_client, a_deadline_that_moves_is_kept_where_it_is,
+        a_stop_while_clients_keep_sending_ends;
     FewDescriptors accepting: without_descriptors_accepting_pauses_and_comes_back;
     UringTiny rings: more_conns_with_data_than_buffers_are_all_served, conns_that_end_in_mid_receive_give_their_buffers_back,
         short_sends_leave_no_gap_and_change_no_order, a_receive_stopped_at_the_bound_loses_nothing_and_goes_on;

@@ -1,8 +1,9 @@
 //! What arrives, in which order, and how it is held back.
 
 use super::subject::{Told, echo};
-use super::{Harness, nudge, text};
+use super::{Harness, Sock, nudge, text};
 use std::sync::{Arc, Mutex};
+use weir_core::mail::Mail;
 use weir_core::port::{ConnId, Event};
 use weir_core::rng::Rng;
 
@@ -198,4 +199,100 @@ pub fn bytes_sent_before_the_accept_are_shown_after_it(h: &mut dyn Harness) {
     assert_eq!(seen.accepted(), 1);
     h.mail(1);
     assert_eq!(h.read_to_end(early).0, b"early bird");
+}
+
+pub fn receiving_switched_at_random_keeps_every_byte(h: &mut dyn Harness) {
+    let got = Arc::new(Mutex::new(Vec::new()));
+    let got_in = Arc::clone(&got);
+    let mut client: Option<ConnId> = None;
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Accepted { conn, .. } => client = Some(conn),
+            Event::Received { mut input, .. } => {
+                // Takes a part, so that something is kept more often than not.
+                let taken = (input.bytes().len() / 2).max(1);
+                let mut got = got_in.lock().expect("no story panics with it");
+                got.extend_from_slice(&input.bytes()[..taken]);
+                input.consume(taken);
+            }
+            Event::Mail(Mail::ViewsAsk(number)) => {
+                let conn = client.expect("accepted before");
+                for bit in 0..4 {
+                    ctx.fx.receive(conn, number.0 >> bit & 1 == 1); // the last one counts
+                }
+            }
+            _ => {}
+        }),
+        4,
+    );
+    let sock = h.dial();
+    h.until("accepted", &mut || seen.accepted() == 1);
+    let (all, mut rng, mut sent) = (text(8, 120_000), Rng::new(9), 0);
+    while sent < all.len() {
+        h.mail(rng.below(16) as u16);
+        let piece = (1 + rng.below(2500) as usize).min(all.len() - sent);
+        // More may be kept and in windows than fits while it is off: then it is switched on.
+        let mut taken = h.try_send(sock, &all[sent..sent + piece]);
+        if taken == 0 {
+            h.mail(8);
+            nudge(h, &seen);
+            taken = h.try_send(sock, &all[sent..sent + piece]);
+        }
+        sent += taken;
+    }
+    let mut rounds = 0;
+    while got.lock().expect("no story panics with it").len() < all.len() {
+        h.mail(8); // shows what is kept, of which half is taken
+        nudge(h, &seen);
+        rounds += 1;
+        assert!(rounds < 100_000, "the rest never comes");
+    }
+    assert!(*got.lock().expect("no story panics with it") == all);
+}
+
+pub fn one_byte_at_a_time_is_one_stream(h: &mut dyn Harness) {
+    let seen = h.serve(
+        Box::new(|ctx, event| {
+            if let Event::Received { conn, mut input } = event
+                && input.bytes().ends_with(b"\n")
+            {
+                ctx.fx.outbox(conn).extend_from_slice(input.bytes());
+                input.consume(input.bytes().len());
+            }
+        }),
+        4,
+    );
+    let sock = h.dial();
+    for line in [&b"POST /v1/seckill/1 HTTP/1.1\n"[..], b"Host: a\n", b"\n"] {
+        for byte in line.chunks(1) {
+            h.send(sock, byte);
+        }
+        assert_eq!(h.read(sock, line.len()), line);
+    }
+    assert!(seen.count(|told| matches!(told, Told::Received { .. })) >= 3);
+}
+
+pub fn streams_of_many_conns_never_mix(h: &mut dyn Harness) {
+    const CONNS: usize = 16;
+    const EACH_BYTES: usize = 20_000;
+    h.serve(echo(), CONNS as u32);
+    let socks: Vec<Sock> = (0..CONNS).map(|_| h.dial()).collect();
+    let texts: Vec<_> = (0..CONNS)
+        .map(|at| text(100 + at as u64, EACH_BYTES))
+        .collect();
+    let (mut sent, mut got) = ([0; CONNS], [0; CONNS]);
+    let mut rng = Rng::new(10);
+    while got.iter().any(|&bytes| bytes < EACH_BYTES) {
+        let at = rng.below(CONNS as u64) as usize;
+        let piece = (rng.below(1500) as usize).min(EACH_BYTES - sent[at]);
+        h.send(socks[at], &texts[at][sent[at]..sent[at] + piece]);
+        sent[at] += piece;
+        let at = rng.below(CONNS as u64) as usize;
+        let answer = h.read(socks[at], sent[at] - got[at]);
+        assert!(
+            answer == texts[at][got[at]..sent[at]],
+            "the bytes of another conn"
+        );
+        got[at] = sent[at];
+    }
 }

@@ -148,3 +148,107 @@ pub fn stop_waits_for_the_last_conn(h: &mut dyn Harness) {
     h.join();
     assert_eq!(seen.causes(), [CloseCause::Local]);
 }
+
+pub fn a_flood_of_mail_and_due_deadlines_starve_no_client(h: &mut dyn Harness) {
+    const SENDERS: u16 = 3;
+    const EACH: u16 = 12_000;
+    let mut left = 2_000;
+    let mut echo = super::subject::echo();
+    let seen = h.serve(
+        Box::new(move |ctx, event| {
+            if let Event::Mail(_) | Event::Tick = event
+                && ctx.due.is_empty()
+                && left > 0
+            {
+                left -= 1;
+                ctx.due.insert(ctx.now.mono.0); // due at once, again and again
+            }
+            echo(ctx, event);
+        }),
+        8,
+    );
+    let socks: Vec<Sock> = (0..8).map(|_| h.dial()).collect();
+    h.mail_from_many(SENDERS, EACH);
+    for round in 0..50 {
+        for sock in &socks {
+            h.send(*sock, format!("{round:02}").as_bytes());
+        }
+        for sock in &socks {
+            assert_eq!(h.read(*sock, 2), format!("{round:02}").as_bytes());
+        }
+    }
+    let mails = usize::from(SENDERS) * usize::from(EACH);
+    h.until("all mail is there", &mut || {
+        seen.count(|told| matches!(told, Told::Mail(_))) == mails
+    });
+    h.until("all ticks are there", &mut || {
+        seen.count(|told| matches!(told, Told::Tick { .. })) == 2_000
+    });
+}
+
+pub fn a_deadline_that_moves_is_kept_where_it_is(h: &mut dyn Harness) {
+    const FAR_MS: u64 = 3_600_000;
+    let seen = h.serve(
+        Box::new(|ctx, event| {
+            if let Event::Mail(Mail::ViewsAsk(ShardId(number))) = event {
+                ctx.due.clear();
+                match number {
+                    0 => {}
+                    1 => drop(ctx.due.insert(ctx.now.mono.plus_ms(FAR_MS).0)),
+                    _ => drop(ctx.due.insert(ctx.now.mono.plus_ms(5).0)),
+                }
+            }
+        }),
+        1,
+    );
+    let ticks = |told: &Told| matches!(told, Told::Tick { .. });
+    for round in 1..=10 {
+        h.mail(1);
+        nudge(h, &seen);
+        h.mail(2); // nearer: the sleep that is under way must not outlast it
+        h.until("the near one fires", &mut || seen.count(ticks) == round);
+        h.mail(2);
+        h.mail(1); // away again, mostly before it was due
+        h.mail(0);
+        nudge(h, &seen);
+        let fired = seen.count(ticks);
+        nudge(h, &seen);
+        assert_eq!(
+            seen.count(ticks),
+            fired,
+            "a tick of a deadline that was taken back"
+        );
+        if fired > round {
+            return; // this machine is slow enough for the second to have been due: nothing is wrong
+        }
+    }
+}
+
+pub fn a_stop_while_clients_keep_sending_ends(h: &mut dyn Harness) {
+    const CLIENTS: usize = 6;
+    let mut open: Vec<ConnId> = Vec::new();
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Accepted { conn, .. } => open.push(conn),
+            Event::Received { conn, mut input } => {
+                ctx.fx.outbox(conn).extend_from_slice(input.bytes());
+                input.consume(input.bytes().len());
+            }
+            Event::Mail(_) => {
+                ctx.fx.accept(false);
+                ctx.fx.stop();
+                open.iter().for_each(|&conn| ctx.fx.close(conn));
+            }
+            _ => {}
+        }),
+        CLIENTS as u32,
+    );
+    let socks: Vec<Sock> = (0..CLIENTS).map(|_| h.dial()).collect();
+    h.until("all are in", &mut || seen.accepted() == CLIENTS);
+    for sock in &socks {
+        h.try_send(*sock, &[b'x'; 100_000]); // echoed, and nobody reads
+    }
+    h.mail(1);
+    h.join();
+    assert_eq!(seen.causes(), [CloseCause::Local; CLIENTS]);
+}
