@@ -18,9 +18,16 @@ pub enum DriverError {
         /// What it said.
         error: io::Error,
     },
+    /// An async runtime could not be set up.
+    Runtime {
+        /// Its name.
+        name: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
     /// A value of the configuration is outside its range.
     Config {
-        /// Its name in `UringConfig`.
+        /// Its name in `DriverConfig`.
         key: &'static str,
         /// What it was.
         value: u64,
@@ -43,6 +50,10 @@ pub enum DriverError {
 }
 
 impl DriverError {
+    pub(crate) fn runtime(name: &'static str, error: io::Error) -> Self {
+        Self::Runtime { name, error }
+    }
+
     pub(crate) fn from_take(addr: Addr, error: TakeError) -> Self {
         match error {
             TakeError::Unknown => Self::NoMailbox(addr),
@@ -74,6 +85,7 @@ impl fmt::Display for DriverError {
                     _ => f.write_str("weir needs io_uring of Linux 6.1 or later: use a newer kernel"),
                 }
             }
+            Self::Runtime { name, error } => write!(f, "{name} cannot be set up: {error}"),
             Self::Config {
                 key,
                 value,

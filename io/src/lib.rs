@@ -24,4 +24,5 @@ pub mod signals;
 pub mod sim;
 pub mod stats;
 mod sys;
+pub mod tasks;
 pub mod uring;

@@ -25,6 +25,9 @@ pub const LISTEN_BACKLOG: i32 = 4096;
 /// Accepted sockets held without a slot: a multishot accept may take the whole backlog before it can be stopped.
 /// Above this they are closed and counted.
 pub const PARKED_MAX: usize = LISTEN_BACKLOG as usize;
+/// Clients that a task accepts before the turns go on: they say when there is no slot for more. A quarter of what one turn
+/// takes, so that receives keep their share.
+pub const ACCEPTS_IN_A_ROW_MAX: u32 = 64;
 /// Pause after an accept failed for want of descriptors or memory: long enough not to spin, short enough that
 /// accepting is alive again within 100 ms of descriptors coming free (field bug R63).
 pub const ACCEPT_RETRY_MS: u64 = 50;

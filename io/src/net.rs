@@ -48,6 +48,11 @@ impl ListenSocket {
         self.local
     }
 
+    /// The socket itself, for a runtime.
+    pub(crate) fn into_inner(self) -> TcpListener {
+        self.inner
+    }
+
     /// The descriptor, for the ring.
     pub(crate) fn raw(&self) -> RawFd {
         self.inner.as_raw_fd()

@@ -1,8 +1,8 @@
 //! Sockets with options that must be set before bind(2) and connect(2).
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// An address as the kernel reads it.
 #[derive(Clone, Copy)]
@@ -143,6 +143,64 @@ pub fn bind(socket: &OwnedFd, addr: SocketAddr) -> io::Result<()> {
 pub fn listen(socket: &OwnedFd, backlog: i32) -> io::Result<()> {
     // SAFETY: no memory is passed.
     if unsafe { libc::listen(socket.as_raw_fd(), backlog) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Starts connecting; on a socket that does not block the answer is `EINPROGRESS`, and more is known once it is writable.
+pub fn connect(socket: RawFd, to: SocketAddr) -> io::Result<()> {
+    let raw = RawAddr::from(to);
+    // SAFETY: the address is valid for its length and alive here.
+    if unsafe { libc::connect(socket, raw.as_ptr(), raw.bytes()) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Fails with the error that waits on a socket, and clears it.
+pub fn pending_error(socket: RawFd) -> io::Result<()> {
+    let mut errno: libc::c_int = 0;
+    let mut bytes = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes at `errno`, and their number at `bytes`; both live here.
+    let done = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut errno).cast(),
+            &raw mut bytes,
+        )
+    };
+    match (done, errno) {
+        (0, 0) => Ok(()),
+        (0, errno) => Err(io::Error::from_raw_os_error(errno)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Says whether calls on `socket` wait.
+pub fn set_blocking(socket: RawFd, on: bool) -> io::Result<()> {
+    let mut not_blocking = libc::c_int::from(!on);
+    // SAFETY: the kernel reads one int at `not_blocking`, alive here.
+    if unsafe { libc::ioctl(socket, libc::FIONBIO, &raw mut not_blocking) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Ends one or both sides of a connection, whoever else has the descriptor.
+pub fn shutdown(socket: RawFd, how: Shutdown) -> io::Result<()> {
+    let how = match how {
+        Shutdown::Read => libc::SHUT_RD,
+        Shutdown::Write => libc::SHUT_WR,
+        Shutdown::Both => libc::SHUT_RDWR,
+    };
+    // SAFETY: no memory is passed.
+    if unsafe { libc::shutdown(socket, how) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())

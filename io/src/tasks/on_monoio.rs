@@ -1,0 +1,215 @@
+//! monoio: on its io_uring driver, and on its epoll driver, which runs where io_uring is refused.
+//!
+//! Receives and sends are monoio's own operations. Accepting and connecting wait for readiness through monoio and make the
+//! call themselves: monoio's accept does not close the socket on exec, its connect does not choose the local address.
+
+use super::gate::{Position, Switch, within};
+use super::{Lent, Runtime, drive, memory_needed};
+use crate::clock;
+use crate::drain::DrainSwitch;
+use crate::driver::{DriverConfig, Prepared, Shared};
+use crate::error::DriverError;
+use crate::net::ListenSocket;
+use crate::post::PostOffice;
+use crate::stats::DriverStats;
+use crate::sys;
+use crate::sys::eventfd::EventFd;
+use monoio::buf::IoBuf;
+use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
+use monoio::time::TimeDriver;
+use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
+use std::io;
+use std::marker::PhantomData;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+use weir_core::port::Handler;
+use weir_core::time::Mono;
+
+/// One of monoio's own drivers.
+pub(crate) trait Kind: 'static {
+    /// Its name in messages.
+    const NAME: &'static str;
+    /// Whether its operations want sockets that block: io_uring waits by itself for a socket that blocks, and answers
+    /// EAGAIN for another; epoll is the other way round.
+    const BLOCKING: bool;
+}
+
+/// io_uring.
+pub(crate) enum OnUring {}
+/// epoll.
+pub(crate) enum OnEpoll {}
+
+impl Kind for OnUring {
+    const NAME: &'static str = "monoio on io_uring";
+    const BLOCKING: bool = true;
+}
+
+impl Kind for OnEpoll {
+    const NAME: &'static str = "monoio on epoll";
+    const BLOCKING: bool = false;
+}
+
+type Stream = monoio::net::TcpStream;
+type Halves = (OwnedReadHalf<Stream>, OwnedWriteHalf<Stream>);
+
+/// monoio with one of its drivers.
+pub(crate) struct Monoio<K>(PhantomData<K>);
+
+/// A descriptor that monoio waits for. It need not be a stream: only its readiness is asked for.
+fn watch(fd: OwnedFd) -> io::Result<Stream> {
+    Stream::from_std(TcpStream::from(fd))
+}
+
+impl<K: Kind> Monoio<K> {
+    fn split(stream: Stream) -> (RawFd, OwnedReadHalf<Stream>, OwnedWriteHalf<Stream>) {
+        let fd = stream.as_raw_fd();
+        let (reader, writer): Halves = stream.into_split();
+        (fd, reader, writer)
+    }
+}
+
+/// A listening socket, and the same once more for monoio to wait for.
+pub(crate) struct Listener {
+    socket: TcpListener,
+    watch: Stream,
+}
+
+impl<K: Kind> Runtime for Monoio<K> {
+    type Reader = OwnedReadHalf<Stream>;
+    type Writer = OwnedWriteHalf<Stream>;
+    type Listener = Listener;
+    type Bell = Stream;
+
+    fn spawn(task: impl Future<Output = ()> + 'static) {
+        drop(monoio::spawn(task)); // the handle only: the task goes on
+    }
+
+    async fn sleep(time: Duration) {
+        monoio::time::sleep(time).await;
+    }
+
+    fn open(socket: TcpStream) -> io::Result<(RawFd, Self::Reader, Self::Writer)> {
+        if !K::BLOCKING {
+            socket.set_nonblocking(true)?;
+        }
+        Ok(Self::split(Stream::from_std(socket)?))
+    }
+
+    fn close(reader: Self::Reader, writer: Self::Writer) {
+        // Together: a writing half that is dropped alone ends the sending side first.
+        drop(reader.reunite(writer));
+    }
+
+    async fn connect(
+        socket: TcpStream,
+        to: SocketAddr,
+        deadline: Mono,
+    ) -> io::Result<(RawFd, Self::Reader, Self::Writer)> {
+        socket.set_nonblocking(true)?;
+        match sys::socket::connect(socket.as_raw_fd(), to) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+            _ => {}
+        }
+        let stream = Stream::from_std(socket)?;
+        let fd = stream.as_raw_fd();
+        let expires = async {
+            while let left @ 1.. = deadline.since(clock::read().mono) {
+                Self::sleep(Duration::from_nanos(left)).await;
+            }
+        };
+        let writable = within(stream.writable(false), expires).await;
+        writable.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)))?;
+        sys::socket::pending_error(fd)?;
+        sys::socket::set_blocking(fd, K::BLOCKING)?;
+        Ok(Self::split(stream))
+    }
+
+    async fn recv(reader: &mut Self::Reader, buffer: Vec<u8>) -> Lent {
+        reader.read(buffer).await
+    }
+
+    async fn send(writer: &mut Self::Writer, bytes: Vec<u8>, from: usize) -> Lent {
+        let (result, slice) = writer.write(bytes.slice(from..)).await;
+        (result, slice.into_inner())
+    }
+
+    fn listen(socket: ListenSocket) -> io::Result<Listener> {
+        let socket = socket.into_inner();
+        socket.set_nonblocking(true)?;
+        let watch = watch(socket.try_clone()?.into())?;
+        Ok(Listener { socket, watch })
+    }
+
+    async fn accept(listener: &Listener, switch: &Switch) -> Option<io::Result<TcpStream>> {
+        loop {
+            match listener.socket.accept() {
+                Ok((socket, _)) => return Some(Ok(socket)), // close-on-exec is set by std
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Some(Err(error)),
+                Err(_) => {}
+            }
+            let off = switch.until(|position| position != Position::On);
+            if let Err(error) = within(listener.watch.readable(false), off).await? {
+                return Some(Err(error));
+            }
+        }
+    }
+
+    fn bell(bell: EventFd) -> io::Result<Stream> {
+        watch(bell.into())
+    }
+
+    async fn rung(bell: &Stream) -> io::Result<()> {
+        bell.readable(false).await?;
+        sys::eventfd::empty(bell.as_raw_fd());
+        Ok(())
+    }
+}
+
+/// Which of monoio's drivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// io_uring.
+    Uring,
+    /// epoll: runs on every Linux, whatever a seccomp filter says about io_uring.
+    Epoll,
+}
+
+/// Bytes that a driver of this configuration needs, with either.
+pub fn memory_needed_by(config: &DriverConfig) -> usize {
+    memory_needed::<Monoio<OnEpoll>>(config)
+}
+
+/// Runs `handler` on the calling thread until it stops; gives it back.
+///
+/// # Errors
+/// [`DriverError`]: a value out of range, no box, no such core, the runtime cannot be set up.
+pub fn run(
+    on: On,
+    config: DriverConfig,
+    handler: Box<dyn Handler>,
+    post: Arc<PostOffice>,
+    drain: Arc<DrainSwitch>,
+    stats: Arc<DriverStats>,
+) -> Result<Box<dyn Handler>, DriverError> {
+    let prepared = Prepared::new(&config, handler, Shared { post, drain, stats })?;
+    match on {
+        On::Uring => {
+            let mut runtime = RuntimeBuilder::<TimeDriver<IoUringDriver>>::new()
+                .with_entries(config.ring_entries)
+                .build()
+                .map_err(|error| DriverError::runtime(OnUring::NAME, error))?;
+            runtime
+                .block_on(async { monoio::spawn(drive::<Monoio<OnUring>>(prepared, config)).await })
+        }
+        On::Epoll => {
+            let mut runtime = RuntimeBuilder::<TimeDriver<LegacyDriver>>::new()
+                .with_entries(config.ring_entries)
+                .build()
+                .map_err(|error| DriverError::runtime(OnEpoll::NAME, error))?;
+            runtime
+                .block_on(async { monoio::spawn(drive::<Monoio<OnEpoll>>(prepared, config)).await })
+        }
+    }
+}
