@@ -18,6 +18,8 @@ pub enum DriverError {
         /// What it said.
         error: io::Error,
     },
+    /// This build has no such driver; the cargo feature that brings it has the same name.
+    NotBuilt(&'static str),
     /// An async runtime could not be set up.
     Runtime {
         /// Its name.
@@ -50,6 +52,14 @@ pub enum DriverError {
 }
 
 impl DriverError {
+    pub(crate) fn ring(feature: &'static str, error: io::Error) -> Self {
+        Self::Ring {
+            feature,
+            kernel: crate::sys::kernel::release(),
+            error,
+        }
+    }
+
     pub(crate) fn runtime(name: &'static str, error: io::Error) -> Self {
         Self::Runtime { name, error }
     }
@@ -85,6 +95,10 @@ impl fmt::Display for DriverError {
                     _ => f.write_str("weir needs io_uring of Linux 6.1 or later: use a newer kernel"),
                 }
             }
+            Self::NotBuilt(name) => write!(
+                f,
+                "this weir was built without {name}: build it with `cargo build --release --features {name}`, or choose another driver"
+            ),
             Self::Runtime { name, error } => write!(f, "{name} cannot be set up: {error}"),
             Self::Config {
                 key,

@@ -1,9 +1,9 @@
 //! The loops: the only clock and sockets of weir.
 //!
-//! A driver owns one thread, turns I/O into `port::Event`s and carries out `port::Effects`: [`uring`] for parts with
-//! connections, [`mailbox`] for parts without, [`sim`] for all at once on one virtual clock. [`post`] carries mail
-//! between them. Called by `src/` (boot) and `bench/`; knows nothing of HTTP, sales or ledgers. Unsafe code lives in
-//! `sys` and in `uring/{ring,buffers}.rs`.
+//! A driver owns one thread, turns I/O into `port::Event`s and carries out `port::Effects`: [`driver`] for parts with
+//! connections, over [`uring`] or an async runtime as [`choice`] says, [`mailbox`] for parts without, [`sim`] for all at
+//! once on one virtual clock. [`post`] carries mail between them. Called by `src/` (boot) and `bench/`; knows nothing of
+//! HTTP, sales or ledgers. Unsafe code lives in `sys` and in `uring/{ring,buffers,setup}.rs`.
 
 #![allow(
     clippy::result_large_err,
@@ -11,6 +11,7 @@
 )]
 
 pub mod affinity;
+pub mod choice;
 pub mod clock;
 pub mod drain;
 pub mod driver;
@@ -24,5 +25,5 @@ pub mod signals;
 pub mod sim;
 pub mod stats;
 mod sys;
-pub mod tasks;
+mod tasks;
 pub mod uring;

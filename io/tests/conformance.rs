@@ -10,8 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::process::ExitCode;
 use stories::on_sim::OnSim;
-use stories::on_uring::{OnUring, Size};
+use stories::on_sockets::{OnSockets, Size};
 use stories::{STORIES, Scope, Story};
+use weir_io::choice::{DriverKind, HAS_GLOMMIO};
 
 /// Worlds per story on sim: latencies, cuts and windows differ.
 const SIM_SEEDS: u64 = 12;
@@ -28,7 +29,7 @@ enum Fate {
 }
 
 /// Why a story of scope "uring alone" is not told elsewhere.
-const NO_RING: &str = "no io_uring";
+const NO_RING: &str = "no ring of our own";
 
 impl Fate {
     fn text(self) -> &'static str {
@@ -40,8 +41,42 @@ impl Fate {
     }
 }
 
-/// Plays a story on one driver.
-type Play = fn(&Story) -> Fate;
+/// A column of the table.
+#[derive(Clone, Copy)]
+enum Column {
+    Sockets(DriverKind),
+    Sim,
+}
+
+/// What this build has, in the table's order.
+fn columns() -> Vec<Column> {
+    let mut columns = vec![
+        Column::Sockets(DriverKind::Uring),
+        Column::Sockets(DriverKind::Monoio),
+        Column::Sockets(DriverKind::Epoll),
+        Column::Sim,
+    ];
+    if HAS_GLOMMIO {
+        columns.push(Column::Sockets(DriverKind::Glommio));
+    }
+    columns
+}
+
+impl Column {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sockets(kind) => kind.name(),
+            Self::Sim => "sim",
+        }
+    }
+
+    fn play(self, story: &Story) -> Fate {
+        match self {
+            Self::Sockets(kind) => on_sockets(kind, story),
+            Self::Sim => on_sim(story),
+        }
+    }
+}
 
 fn caught(story: &Story, driver: &str, play: impl FnOnce()) -> Fate {
     match catch_unwind(AssertUnwindSafe(play)) {
@@ -78,38 +113,48 @@ fn on_sim(story: &Story) -> Fate {
     Fate::Passed
 }
 
-fn on_uring(story: &Story) -> Fate {
-    caught(story, "uring", || {
-        let sizes: &[Size] = match story.scope {
-            Scope::FewDescriptors => return play_with_few_descriptors(story),
-            Scope::Every => &[Size::Usual, Size::Tiny],
-            Scope::UringTiny => &[Size::Tiny],
-            Scope::UringShortQueue => &[Size::ShortQueue],
-        };
+fn on_sockets(kind: DriverKind, story: &Story) -> Fate {
+    let is_uring = kind == DriverKind::Uring;
+    let sizes: &[Size] = match story.scope {
+        Scope::FewDescriptors => &[],
+        Scope::Every => &[Size::Usual, Size::Tiny],
+        Scope::UringTiny | Scope::UringShortQueue if !is_uring => {
+            return Fate::NotApplicable(NO_RING);
+        }
+        Scope::UringTiny => &[Size::Tiny],
+        Scope::UringShortQueue => &[Size::ShortQueue],
+    };
+    caught(story, kind.name(), || {
+        if sizes.is_empty() {
+            play_with_few_descriptors(kind, story);
+        }
         for &size in sizes {
-            story.play(&mut OnUring::new(size));
+            story.play(&mut OnSockets::new(kind, size));
         }
     })
 }
 
-/// The argument before a story's name that plays just that, here, on uring.
-const PLAY_HERE: &str = "--play-here-on-uring";
+/// The argument before a driver's and a story's name that plays just that, here.
+const PLAY_HERE: &str = "--play-here-on";
 
-fn play_with_few_descriptors(story: &Story) {
+fn play_with_few_descriptors(kind: DriverKind, story: &Story) {
     let itself = std::env::current_exe().expect("this process has a file");
     let status = Command::new("sh")
         .args(["-c", "ulimit -n 128 && exec \"$0\" \"$@\""])
         .arg(itself)
-        .args([PLAY_HERE, story.name])
+        .args([PLAY_HERE, kind.name(), story.name])
         .status();
     let status = status.expect("sh can be started");
     assert!(status.success(), "its process ended with {status}");
 }
 
-fn play_here(name: &str) {
+fn play_here(driver: &str, name: &str) {
+    let kind = DriverKind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == driver);
     let story = STORIES.iter().find(|story| story.name == name);
-    let story = story.expect("the parent names one of the stories");
-    story.play(&mut OnUring::new(Size::Usual));
+    let (kind, story) = kind.zip(story).expect("the parent names one of each");
+    story.play(&mut OnSockets::new(kind, Size::Usual));
 }
 
 /// The arguments that choose stories: all that are no options.
@@ -129,7 +174,8 @@ fn filters() -> Vec<String> {
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some(PLAY_HERE) {
-        play_here(&args.next().unwrap_or_default());
+        let mut next = || args.next().unwrap_or_default();
+        play_here(&next(), &next());
         return ExitCode::SUCCESS;
     }
     let filters = filters();
@@ -143,19 +189,19 @@ fn main() -> ExitCode {
             .for_each(|story| println!("{}: test", story.name));
         return ExitCode::SUCCESS;
     }
-    let drivers: [(&str, Play); 2] = [("uring", on_uring), ("sim", on_sim)];
+    let columns = columns();
     let mut table = format!("{:<64}", "story");
-    for (driver, _) in drivers {
-        table += &format!(" {driver:<8}");
+    for column in &columns {
+        table += &format!(" {:<8}", column.name());
     }
     let (mut passed, mut failed) = (0, 0);
     let mut reasons = BTreeSet::new();
     for story in &stories {
         table += &format!("\n{:<64}", story.name);
-        for (driver, play) in drivers {
-            let fate = play(story);
+        for column in &columns {
+            let fate = column.play(story);
             if let Fate::NotApplicable(reason) = fate {
-                reasons.insert(format!("{driver} has {reason}"));
+                reasons.insert(format!("{} has {reason}", column.name()));
             }
             passed += u32::from(fate == Fate::Passed);
             failed += u32::from(fate == Fate::Failed);
@@ -165,7 +211,7 @@ fn main() -> ExitCode {
     let left_out = STORIES.len() - stories.len();
     let result = if failed == 0 { "ok" } else { "FAILED" };
     println!(
-        "\n{table}\n\n{} stories; uring: two ring sizes each; sim: {SIM_SEEDS} seeds each",
+        "\n{table}\n\n{} stories; with sockets: two sizes each; sim: {SIM_SEEDS} seeds each",
         stories.len()
     );
     if !reasons.is_empty() {

@@ -181,6 +181,31 @@ pub fn memory_needed_by(config: &DriverConfig) -> usize {
     memory_needed::<Monoio<OnEpoll>>(config)
 }
 
+fn on_uring(entries: u32) -> Result<monoio::Runtime<TimeDriver<IoUringDriver>>, DriverError> {
+    RuntimeBuilder::<TimeDriver<IoUringDriver>>::new()
+        .with_entries(entries)
+        .build()
+        .map_err(|error| DriverError::runtime(OnUring::NAME, error))
+}
+
+fn on_epoll(entries: u32) -> Result<monoio::Runtime<TimeDriver<LegacyDriver>>, DriverError> {
+    RuntimeBuilder::<TimeDriver<LegacyDriver>>::new()
+        .with_entries(entries)
+        .build()
+        .map_err(|error| DriverError::runtime(OnEpoll::NAME, error))
+}
+
+/// Sets the runtime up, and takes it down.
+///
+/// # Errors
+/// [`DriverError::Runtime`]: the kernel has not what it needs, or forbids it.
+pub fn try_out(on: On) -> Result<(), DriverError> {
+    match on {
+        On::Uring => on_uring(0).map(drop),
+        On::Epoll => on_epoll(0).map(drop),
+    }
+}
+
 /// Runs `handler` on the calling thread until it stops; gives it back.
 ///
 /// # Errors
@@ -194,22 +219,12 @@ pub fn run(
     stats: Arc<DriverStats>,
 ) -> Result<Box<dyn Handler>, DriverError> {
     let prepared = Prepared::new(&config, handler, Shared { post, drain, stats })?;
+    let entries = config.ring_entries;
+    // The turns are a task like the others: the runtime would poll its main future again without doing I/O in between.
     match on {
-        On::Uring => {
-            let mut runtime = RuntimeBuilder::<TimeDriver<IoUringDriver>>::new()
-                .with_entries(config.ring_entries)
-                .build()
-                .map_err(|error| DriverError::runtime(OnUring::NAME, error))?;
-            runtime
-                .block_on(async { monoio::spawn(drive::<Monoio<OnUring>>(prepared, config)).await })
-        }
-        On::Epoll => {
-            let mut runtime = RuntimeBuilder::<TimeDriver<LegacyDriver>>::new()
-                .with_entries(config.ring_entries)
-                .build()
-                .map_err(|error| DriverError::runtime(OnEpoll::NAME, error))?;
-            runtime
-                .block_on(async { monoio::spawn(drive::<Monoio<OnEpoll>>(prepared, config)).await })
-        }
+        On::Uring => on_uring(entries)?
+            .block_on(async { monoio::spawn(drive::<Monoio<OnUring>>(prepared, config)).await }),
+        On::Epoll => on_epoll(entries)?
+            .block_on(async { monoio::spawn(drive::<Monoio<OnEpoll>>(prepared, config)).await }),
     }
 }

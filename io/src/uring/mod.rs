@@ -11,16 +11,35 @@ mod tag;
 pub use crate::driver::DriverConfig as UringConfig;
 
 use crate::drain::DrainSwitch;
-use crate::driver::{self, Prepared, Shared};
+use crate::driver::{self, Prepared, Shared, Wait};
 use crate::error::DriverError;
 use crate::post::PostOffice;
 use crate::stats::DriverStats;
+use crate::sys::eventfd::EventFd;
 use std::sync::Arc;
+use weir_core::mail::Addr;
 use weir_core::port::Handler;
 
 /// Bytes that one ring of this configuration needs: its queues, receive buffers, and what every driver has.
 pub fn memory_needed(config: &UringConfig) -> usize {
     ring::Ring::memory_needed(config) + driver::memory_needed(config)
+}
+
+/// Sets a small ring up, enters the kernel once, and takes it down.
+///
+/// # Errors
+/// [`DriverError::Ring`]: io_uring, or a part of it that weir needs, is missing or forbidden.
+pub(crate) fn try_out() -> Result<(), DriverError> {
+    let config = UringConfig {
+        ring_entries: 8,
+        recv_buffers: 2,
+        conns_max: 0,
+        ..UringConfig::new(Addr::Ops)
+    };
+    let bell = EventFd::new()?;
+    let mut ring = ring::Ring::new(config, &bell)?;
+    let entered = ring.enter(Wait::No);
+    entered.map_err(|error| DriverError::ring("io_uring_enter", error))
 }
 
 /// Runs `handler` on the calling thread until it stops; gives it back.

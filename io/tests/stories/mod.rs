@@ -8,7 +8,7 @@ pub mod accepting;
 pub mod closing;
 pub mod connecting;
 pub mod on_sim;
-pub mod on_uring;
+pub mod on_sockets;
 pub mod receiving;
 pub mod rings;
 pub mod sending;

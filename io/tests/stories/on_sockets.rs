@@ -1,4 +1,4 @@
-//! The stories on driver uring: the handler on a thread of its own, clients on real sockets over loopback.
+//! The stories on the drivers with sockets: the handler on a thread of its own, clients on real sockets over loopback.
 //!
 //! Clients block, with a bound that only ends a story that fails.
 
@@ -12,29 +12,31 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use weir_core::limit::lease::ShardId;
 use weir_core::mail::{Addr, Mail};
+use weir_io::choice::{self, DriverKind};
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
 
 const SUBJECT: Addr = Addr::Shard(ShardId(0));
 /// After this a story waits in vain.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// How the ring is set up.
+/// How the driver is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// As the program does.
     Usual,
-    /// So small that every bound of ring and buffers is met all the time.
+    /// So small that every bound of queues and buffers is met all the time.
     Tiny,
     /// With a completion queue of 64 entries.
     ShortQueue,
 }
 
 /// One story's driver and clients.
-pub struct OnUring {
+pub struct OnSockets {
+    kind: DriverKind,
     size: Size,
     post: Arc<PostOffice>,
     drain: Arc<DrainSwitch>,
@@ -50,10 +52,11 @@ pub struct OnUring {
     held: Vec<Socket>,
 }
 
-impl OnUring {
-    pub fn new(size: Size) -> Self {
+impl OnSockets {
+    pub fn new(kind: DriverKind, size: Size) -> Self {
         let post = Arc::new(PostOffice::new([SUBJECT]).expect("a descriptor for the doorbell"));
         Self {
+            kind,
             size,
             drain: Arc::new(DrainSwitch::new(Arc::clone(&post))),
             post,
@@ -91,12 +94,12 @@ impl OnUring {
     }
 }
 
-impl Harness for OnUring {
+impl Harness for OnSockets {
     fn serve(&mut self, act: Act, conns_max: u32) -> Arc<Seen> {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listen = ListenSocket::bind(any_port).expect("loopback has ports");
         self.served = Some(listen.local_addr());
-        let mut config = UringConfig::new(SUBJECT);
+        let mut config = DriverConfig::new(SUBJECT);
         config.listen = Some(listen);
         config.conns_max = conns_max;
         match self.size {
@@ -109,9 +112,10 @@ impl Harness for OnUring {
         }
         let (subject, seen) = Subject::new(act);
         let (post, drain) = (Arc::clone(&self.post), Arc::clone(&self.drain));
-        let stats = Arc::clone(&self.stats);
+        let (kind, stats) = (self.kind, Arc::clone(&self.stats));
         self.driver = Some(thread::spawn(move || {
-            uring::run(config, Box::new(subject), post, drain, stats).expect("the driver runs");
+            choice::run(kind, config, Box::new(subject), post, drain, stats)
+                .expect("the driver runs");
         }));
         self.seen = Arc::clone(&seen);
         seen
