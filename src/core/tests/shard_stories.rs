@@ -8,6 +8,7 @@ use shard_kit::*;
 use std::sync::Arc;
 use weir_core::ask::{LedgerAnswer, LedgerOp, Mode};
 use weir_core::limit::gcra::Rate;
+use weir_core::limit::rule::{Kind, Rule};
 use weir_core::port::{Event, Op};
 use weir_core::view::WinnersFilter;
 use weir_proto::answer::read_u64_member;
@@ -131,14 +132,17 @@ fn a_good_request_before_a_bad_one_is_answered_and_nothing_after_it() {
 
 #[test]
 fn after_a_429_exactly_retry_after_ms_passes_and_one_less_does_not() {
-    for (tokens, per_ns, capacity) in [
+    let shapes = [
         (1, 2_000_000_000, 3),
         (3, 7_000_000, 1),
         (10, 1_000_000_000, 5),
         (7, 3_000_000_000, 2),
-    ] {
+    ];
+    let of_every_kind = |shape| Kind::ALL.map(|kind| (kind, shape));
+    for (kind, (tokens, per_ns, capacity)) in shapes.into_iter().flat_map(of_every_kind) {
         let mut config = config();
         config.user = keyed(Rate { tokens, per_ns }, capacity);
+        config.user.rule = Rule::new(kind, *config.user.rule.policy()).unwrap();
         let mut kit = Kit::open(config);
         kit.connect(0);
         let mut number = 0;
@@ -163,10 +167,14 @@ fn after_a_429_exactly_retry_after_ms_passes_and_one_less_does_not() {
         assert_eq!(
             one(&mut kit).0,
             429,
-            "one millisecond early at {tokens}/{per_ns}"
+            "{kind:?}: one millisecond early at {tokens}/{per_ns}"
         );
         kit.advance_ms(1);
-        assert_ne!(one(&mut kit).0, 429, "exactly on time at {tokens}/{per_ns}");
+        assert_ne!(
+            one(&mut kit).0,
+            429,
+            "{kind:?}: exactly on time at {tokens}/{per_ns}"
+        );
     }
 }
 

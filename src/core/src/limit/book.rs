@@ -1,12 +1,13 @@
 //! The owner's side of one SKU's budget: a bucket of R_admit, and what each shard drew from it.
 //!
 //! Called by the ledger's owner on lease mail. Tokens are deducted before the grant leaves (B43); a repeated draw gets
-//! its grant again, an older one nothing (B44); a shard's part follows its weight among those that draw, with a floor
+//! its grant again, an older one nothing (B44); a shard's part is its fair share by wish and weight among those that draw, with a floor
 //! (B45). Invariants: granted − returned ≤ rate × time + burst, for any loss, repetition or crash; the bucket starts
 //! empty and its rate climbs in steps (J6). Expired tokens are not credited again: the shard counts them as wasted.
 
 use super::gcra::{Bucket, Policy, PolicyError, Rate};
 use super::lease::{LeaseDraw, LeaseGrant, LeaseReturn};
+use super::share::{self, Claim};
 use crate::limits::{
     BUDGET_BURST_MS, BUDGET_RAMP_MS, BUDGET_RAMP_STEPS, LEASE_RETRY_MS, LEASE_TOKENS_MIN,
     LEASE_TTL_MS,
@@ -24,7 +25,7 @@ struct ShardLine {
     tokens: u32,
     returned_seq: u64,
     outstanding: u64,
-    weight: u32,
+    claim: Claim,
     drew_at: Mono,
 }
 
@@ -105,7 +106,10 @@ impl LeaseBook {
             self.counts.repeated_draws += 1;
             return Some(self.answer(draw, self.shards[index].tokens));
         }
-        line.weight = draw.weight.clamp(1, 1000);
+        line.claim = Claim {
+            want: draw.want,
+            weight: draw.weight.clamp(1, 1000),
+        };
         line.drew_at = now;
         let tokens = self
             .bucket
@@ -161,18 +165,13 @@ impl LeaseBook {
         credited
     }
 
-    /// Most tokens for this shard now: its weight's part of what is saved, but not below the floor.
+    /// Most tokens for this shard now: its fair share of what is saved, but not below the floor.
     fn part(&self, now: Mono, index: usize) -> u32 {
         let drawing =
             |line: &&ShardLine| line.known && now.since(line.drew_at) < LEASE_TTL_MS * NS_PER_MS;
-        let total: u64 = self
-            .shards
-            .iter()
-            .filter(drawing)
-            .map(|line| u64::from(line.weight))
-            .sum();
+        let claims = self.shards.iter().filter(drawing).map(|line| &line.claim);
         let saved = u64::from(self.bucket.level(now).remaining);
-        let part = saved * u64::from(self.shards[index].weight) / total.max(1);
+        let part = share::part(saved, self.shards[index].claim, claims);
         u32::try_from(part)
             .unwrap_or(u32::MAX)
             .max(LEASE_TOKENS_MIN)

@@ -11,6 +11,8 @@ pub mod inflight;
 pub mod lease;
 mod log;
 pub mod rule;
+pub mod shaper;
+pub mod share;
 mod sketch;
 pub mod table;
 mod window;
