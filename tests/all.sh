@@ -71,6 +71,7 @@ need() {
         exit 2
     fi
     fetch cc gcc
+    fetch c++ g++
     fetch python3 python3
     fetch curl curl
     fetch sqlite3 sqlite3
@@ -81,6 +82,7 @@ echo "weir's tests on $(nproc) cores, $(uname -sr), $(rustc --version)"
 need
 
 run 60 fmt cargo fmt --all --check
+run 60 fmt-fuzz cargo fmt --manifest-path tests/fuzz/Cargo.toml --check
 run 900 clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 # Unit tests, vectors, properties, stories on every driver, the stores against SQLite, the program's own commands.
 run 1800 tests cargo test --workspace --locked --no-fail-fast
@@ -100,6 +102,8 @@ run 1200 release cargo build --release --locked
 run 300 sim target/release/weir sim --seeds 0..1000 --json
 # The optimised program sells to a crowd; it exits with 1 when a promise breaks.
 run 180 demo target/release/weir demo --buyers 200000 --stock 2000 --json
+# weir's readers of foreign bytes against other readers and models, for 60 s each (tests/fuzz/README.md).
+run 1500 fuzz tests/fuzz/run.sh smoke
 
 printf '\ntook %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))
 [ "$((passed + failed))" != 0 ] || echo "weir: no step is named $*"

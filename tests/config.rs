@@ -207,6 +207,24 @@ fn unknown_keys_name_line_and_nearest() {
     assert!(text.contains("5 problems"), "all in one go:\n{text}");
 }
 
+#[test]
+fn a_problem_is_one_line_whatever_a_quoted_key_holds() {
+    let text = "[\"a\\nb\"]\n[server]\n\"li\\u001bsten\" = 1\n";
+    let problems = config::read(text, Path::new("weir.toml"), &host()).unwrap_err();
+    let shown: Vec<String> = problems.list.iter().map(ToString::to_string).collect();
+    assert!(
+        shown[0].starts_with("line 1: a\\nb: unknown section"),
+        "{shown:?}"
+    );
+    assert!(
+        shown
+            .iter()
+            .any(|line| line.contains("server.li\\u{1b}sten: unknown key")),
+        "{shown:?}"
+    );
+    assert!(!shown.concat().chars().any(char::is_control), "{shown:?}");
+}
+
 /// Each: what to change in the starter, and what the one message must say.
 const BAD: &[(&str, &str, &[&str])] = &[
     ("[server]", "[server", &["not valid TOML", "line "]),

@@ -56,8 +56,8 @@ impl<'t> Reader<'t> {
     pub fn report(&self, line: Option<usize>, key: &str, message: impl Into<String>) {
         self.problems.borrow_mut().push(Problem {
             line,
-            key: key.to_owned(),
-            message: message.into(),
+            key: printable(key),
+            message: printable(&message.into()),
         });
     }
 
@@ -147,6 +147,19 @@ impl<'t> Reader<'t> {
             |(i, (table, line))| Section::new(self, name, format!("{at}[{i}]"), Some(table), line);
         tables.into_iter().enumerate().map(section).collect()
     }
+}
+
+/// A problem is one line on a terminal, whatever the file put into a quoted key: control characters are escaped.
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 /// One section of the file.

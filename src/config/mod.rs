@@ -34,8 +34,14 @@ use std::path::Path;
 /// # Errors
 /// All problems found.
 pub fn load(file: &Path, host: &Host) -> Result<Plan, Problems> {
-    let text = read_text(file)?;
-    let reader = Reader::new(&text);
+    read(&read_text(file)?, file, host)
+}
+
+/// [`load`] of a text that is at hand already; `file` gives the directory for relative paths and the name in messages.
+/// # Errors
+/// All problems found.
+pub fn read(text: &str, file: &Path, host: &Host) -> Result<Plan, Problems> {
+    let reader = Reader::new(text);
     let plan = match reader.parse() {
         Some(root) => build::plan(&reader, &root, file, host),
         None => None,
