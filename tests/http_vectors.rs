@@ -11,6 +11,8 @@ mod answers;
 mod bad_input_world;
 #[path = "http_vectors/crowd.rs"]
 mod crowd;
+#[path = "support/drivers.rs"]
+mod drivers;
 #[path = "http_vectors/heard.rs"]
 mod heard;
 #[path = "../proto/tests/vectors/http_rows.rs"]
@@ -22,12 +24,11 @@ mod slow;
 
 use bad_input_world::{Running, Shop};
 use crowd::{Crowd, Findings, Job};
+use drivers::DRIVERS;
 use http_rows::{EXTRA, Row, rows};
 use std::io::Write;
 use weir_core::rng::Rng;
 
-/// The drivers that serve real sockets, as `[server] driver` names them.
-const DRIVERS: [&str; 1] = ["uring"];
 /// Rows up to here are cut in two at every place.
 const CUT_EVERYWHERE_BYTES: usize = 256;
 /// Longer ones are cut in so many ways.
