@@ -37,7 +37,7 @@ fn server(driver: &str, name: &str, lines: &str) -> (Shop, Running) {
     shop.edit("listen = \"127.0.0.1:0\"", "listen = \"0.0.0.0:0\"");
     shop.set(
         "server",
-        &format!("driver = \"{driver}\"\nhead_timeout = \"1s\""),
+        &format!("driver = \"{driver}\"\nhead_timeout = \"1s\"\nlinger_timeout = \"20s\""),
     );
     shop.set("limits", lines);
     let running = shop.start();
@@ -111,7 +111,10 @@ fn too_busy(shop: &Shop) -> Bad {
 }
 
 /// The whole answers that came, or what is wrong with them.
-fn read(line: &Line) -> Result<Vec<Answer>, String> {
+fn read(line: &mut Line) -> Result<Vec<Answer>, String> {
+    if line.was_reset() {
+        return Err(format!("reset; {} bytes came", line.got.len()));
+    }
     match (answers(&line.got, |_| false), line.end) {
         (Ok((found, 0)), Some(End::Fin)) => Ok(found),
         (Ok((found, rest)), end) => Err(format!(
@@ -123,7 +126,7 @@ fn read(line: &Line) -> Result<Vec<Answer>, String> {
 }
 
 /// True when exactly this refusal came, whole, and closes.
-fn is_refused(line: &Line, status: u16) -> Result<(), String> {
+fn is_refused(line: &mut Line, status: u16) -> Result<(), String> {
     let found = read(line)?;
     match found.as_slice() {
         [only] if only.status == status && only.closes() && !only.body.is_empty() => Ok(()),
@@ -198,7 +201,7 @@ fn trickle(port: u16, count: &mut Count) {
         }
         lines[0].read_for(Duration::from_millis(1));
     }
-    for line in &lines {
+    for line in &mut lines {
         count.take(408, is_refused(line, 408));
     }
 }
@@ -217,7 +220,7 @@ fn ten_thousand_refusals_are_read_by_clients_that_go_on_sending() {
         let mut first = Line::to(port, 0);
         first.send(&busy.bytes);
         first.read_to_end();
-        assert_eq!(read(&first).unwrap()[0].status, 401);
+        assert_eq!(read(&mut first).unwrap()[0].status, 401);
         let mut kinds = kinds();
         kinds.push(busy);
         let mut count = Count::default();
@@ -263,7 +266,8 @@ fn what_is_good_is_answered_up_to_the_first_bad_one_and_nothing_behind_it() {
                         start = cut;
                     }
                     line.read_to_end();
-                    let found: Vec<u16> = read(&line).unwrap().iter().map(|a| a.status).collect();
+                    let found: Vec<u16> =
+                        read(&mut line).unwrap().iter().map(|a| a.status).collect();
                     assert_eq!(found, wanted, "{driver}, kind {number}");
                 }
             }
@@ -283,7 +287,7 @@ fn a_submit_that_waits_for_its_commit_is_answered_first(shop: &Shop, port: u16) 
         let mut line = Line::to(port, user as usize);
         line.send(&bytes);
         line.read_to_end();
-        let found: Vec<u16> = read(&line).unwrap().iter().map(|a| a.status).collect();
+        let found: Vec<u16> = read(&mut line).unwrap().iter().map(|a| a.status).collect();
         assert_eq!(found[0], 202, "{found:?}");
         assert_eq!(found[1..], [kinds()[user as usize % kinds().len()].status]);
     }

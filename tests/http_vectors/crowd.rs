@@ -184,7 +184,7 @@ impl Sending<'_> {
                 return Err("never closes after the client's end".to_owned());
             }
         }
-        if self.line.end == Some(super::line::End::Reset) {
+        if self.line.was_reset() {
             return Err("reset".to_owned());
         }
         heard(model, &self.line.got, closed)

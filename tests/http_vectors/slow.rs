@@ -4,7 +4,7 @@ use super::answers::answers;
 use super::crowd::Findings;
 use super::heard::{heard, same};
 use super::http_rows::{End, Heard, Row, judge, judge_overdue};
-use super::line::{self, Line};
+use super::line::Line;
 use std::thread;
 use std::time::{Duration, Instant};
 use weir_core::rng::Rng;
@@ -110,7 +110,7 @@ fn to_the_end(row: &Row, line: &mut Line) -> Result<Heard, String> {
     if !line.read_to_end() {
         return Err("never closed".to_owned());
     }
-    if line.end == Some(line::End::Reset) {
+    if line.was_reset() {
         return Err("reset".to_owned());
     }
     heard(&row.model, &line.got, true)

@@ -27,6 +27,8 @@ pub struct Line {
     pub got: Vec<u8>,
     /// `None` while the server's side is open.
     pub end: Option<End>,
+    /// A send failed because the server had reset.
+    send_failed: bool,
 }
 
 impl Line {
@@ -42,20 +44,35 @@ impl Line {
             socket,
             got: Vec::new(),
             end: None,
+            send_failed: false,
         }
     }
 
     /// Sends; false when the server takes no more.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
-        self.end != Some(End::Reset) && self.socket.write_all(bytes).is_ok()
+        self.send_failed |= self.socket.write_all(bytes).is_err();
+        !self.send_failed
     }
 
     /// Sends what the socket takes at once; how much that was.
     pub fn send_some(&mut self, bytes: &[u8]) -> usize {
         self.socket.set_nonblocking(true).unwrap();
-        let taken = self.socket.write(bytes).unwrap_or(0);
+        let sent = self.socket.write(bytes);
         self.socket.set_nonblocking(false).unwrap();
-        taken
+        match sent {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.send_failed |= error.kind() != ErrorKind::WouldBlock;
+                0
+            }
+        }
+    }
+
+    /// True when a reset of the server has come, also behind its end. Linux lets a client read what came before a reset,
+    /// other systems throw it away: so every reset counts as a lost answer, even if it can be read here.
+    pub fn was_reset(&mut self) -> bool {
+        self.send_failed |= self.socket.take_error().unwrap().is_some();
+        self.send_failed || self.end == Some(End::Reset)
     }
 
     /// Ends our sending side.
