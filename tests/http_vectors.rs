@@ -17,22 +17,19 @@ mod drivers;
 mod heard;
 #[path = "../proto/tests/vectors/http_rows.rs"]
 mod http_rows;
+#[path = "http_vectors/jobs.rs"]
+mod jobs;
 #[path = "support/line.rs"]
 mod line;
 #[path = "http_vectors/slow.rs"]
 mod slow;
 
 use bad_input_world::{Running, Shop};
-use crowd::{Crowd, Findings, Job};
+use crowd::{Crowd, Findings};
 use drivers::DRIVERS;
-use http_rows::{EXTRA, Row, rows};
+use http_rows::{EXTRA, rows};
+use jobs::{bytewise, splits, whole};
 use std::io::Write;
-use weir_core::rng::Rng;
-
-/// Rows up to here are cut in two at every place.
-const CUT_EVERYWHERE_BYTES: usize = 256;
-/// Longer ones are cut in so many ways.
-const SEEDED_CUTS: u64 = 32;
 
 /// A server of one shard that echoes; `timeout`: of heads and bodies.
 fn server(driver: &str, timeout: &str) -> (Shop, Running) {
@@ -48,50 +45,6 @@ fn server(driver: &str, timeout: &str) -> (Shop, Running) {
     command.env("WEIR_PLANT_ECHO", "1");
     let running = Running::of(command);
     (shop, running)
-}
-
-fn whole(rows: &[Row]) -> Vec<Job<'_>> {
-    let in_one = |row| Job {
-        row,
-        cuts: vec![row.raw.len()],
-    };
-    rows.iter().map(in_one).collect()
-}
-
-fn bytewise(rows: &[Row]) -> Vec<Job<'_>> {
-    let each_byte = |row: &Row| (1..row.raw.len()).chain([row.raw.len()]).collect();
-    rows.iter()
-        .map(|row| Job {
-            row,
-            cuts: each_byte(row),
-        })
-        .collect()
-}
-
-fn splits(rows: &[Row]) -> Vec<Job<'_>> {
-    let mut jobs = Vec::new();
-    for row in rows {
-        let length = row.raw.len();
-        if length <= CUT_EVERYWHERE_BYTES {
-            jobs.extend((1..length).map(|cut| Job {
-                row,
-                cuts: vec![cut, length],
-            }));
-            continue;
-        }
-        for seed in 0..SEEDED_CUTS {
-            let mut rng = Rng::new(seed << 32 | length as u64);
-            let pieces = 1 + rng.below(7);
-            let mut cuts: Vec<usize> = (0..pieces)
-                .map(|_| 1 + rng.below(length as u64 - 1) as usize)
-                .collect();
-            cuts.push(length);
-            cuts.sort_unstable();
-            cuts.dedup();
-            jobs.push(Job { row, cuts });
-        }
-    }
-    jobs
 }
 
 #[test]

@@ -6,7 +6,8 @@
 
 use super::answers::answers;
 use super::heard::{heard, same};
-use super::http_rows::{End, Heard, Outcome, Row, judge};
+use super::http_rows::{End, Heard, Outcome, judge};
+use super::jobs::Job;
 use super::line::Line;
 use std::time::{Duration, Instant};
 use weir_proto::http::Method;
@@ -17,12 +18,6 @@ const WAVE: usize = 2_000;
 const PACED_PIECES: usize = 256;
 /// A wave whose delivery took longer is void: the server's deadlines could have judged the machine.
 const VOID_AFTER: Duration = Duration::from_secs(4);
-
-/// One row cut at these places; the last is its end.
-pub struct Job<'a> {
-    pub row: &'a Row,
-    pub cuts: Vec<usize>,
-}
 
 /// What a run found.
 #[derive(Default)]
@@ -46,16 +41,10 @@ struct Sending<'a> {
 
 impl Sending<'_> {
     fn send_next(&mut self) {
-        let cuts = &self.job.cuts;
-        let start = if self.next == 0 {
-            0
-        } else {
-            cuts[self.next - 1]
-        };
-        let piece = &self.job.row.raw[start..cuts[self.next]];
+        let piece = self.job.piece(self.next);
         self.next += 1;
         if !piece.is_empty() && !self.line.send(piece) {
-            self.next = cuts.len(); // the server has closed; what it said is judged
+            self.next = self.job.cuts.len(); // the server has closed; what it said is judged
         }
     }
 
