@@ -8,15 +8,15 @@
 mod answers;
 #[path = "bad_input_world/mod.rs"]
 mod bad_input_world;
-#[path = "support/drivers.rs"]
-mod drivers;
 #[path = "support/line.rs"]
 mod line;
+#[path = "support/served.rs"]
+mod served;
 
 use answers::{Answer, answers};
 use bad_input_world::{Buyer, GOOD, Running, Shop, body};
-use drivers::DRIVERS;
 use line::{End, Line};
+use served::DRIVERS;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -33,12 +33,8 @@ const FLOOD_BYTES_MAX: u64 = 768 * 1024;
 
 /// A server of one shard; `lines`: for its section `limits`.
 fn server(driver: &str, name: &str, lines: &str) -> (Shop, Running) {
-    let shop = Shop::new(&format!("refusals-{driver}-{name}"));
-    shop.edit("listen = \"127.0.0.1:0\"", "listen = \"0.0.0.0:0\"");
-    shop.set(
-        "server",
-        &format!("driver = \"{driver}\"\nhead_timeout = \"1s\"\nlinger_timeout = \"20s\""),
-    );
+    let timeouts = "head_timeout = \"1s\"\nlinger_timeout = \"20s\"";
+    let shop = served::shop(&format!("refusals-{name}"), driver, timeouts);
     shop.set("limits", lines);
     let running = shop.start();
     (shop, running)
@@ -130,7 +126,10 @@ fn is_refused(line: &mut Line, status: u16) -> Result<(), String> {
     let found = read(line)?;
     match found.as_slice() {
         [only] if only.status == status && only.closes() && !only.body.is_empty() => Ok(()),
-        other => Err(format!("{other:?}")),
+        other => {
+            let heads: Vec<&str> = other.iter().map(|answer| answer.head.as_str()).collect();
+            Err(format!("{heads:?}"))
+        }
     }
 }
 

@@ -11,8 +11,6 @@ mod answers;
 mod bad_input_world;
 #[path = "http_vectors/crowd.rs"]
 mod crowd;
-#[path = "support/drivers.rs"]
-mod drivers;
 #[path = "http_vectors/heard.rs"]
 mod heard;
 #[path = "../proto/tests/vectors/http_rows.rs"]
@@ -21,26 +19,24 @@ mod http_rows;
 mod jobs;
 #[path = "support/line.rs"]
 mod line;
+#[path = "support/served.rs"]
+mod served;
 #[path = "http_vectors/slow.rs"]
 mod slow;
 
 use bad_input_world::{Running, Shop};
 use crowd::{Crowd, Findings};
-use drivers::DRIVERS;
 use http_rows::{EXTRA, rows};
 use jobs::{bytewise, splits, whole};
+use served::DRIVERS;
 use std::io::Write;
 
 /// A server of one shard that echoes; `timeout`: of heads and bodies.
 fn server(driver: &str, timeout: &str) -> (Shop, Running) {
-    let shop = Shop::new(&format!("vectors-{driver}-{timeout}"));
-    shop.edit("listen = \"127.0.0.1:0\"", "listen = \"0.0.0.0:0\"");
-    shop.set(
-        "server",
-        &format!(
-            "driver = \"{driver}\"\nhead_timeout = \"{timeout}\"\nbody_timeout = \"{timeout}\"\nidle_timeout = \"{timeout}\""
-        ),
+    let lines = format!(
+        "head_timeout = \"{timeout}\"\nbody_timeout = \"{timeout}\"\nidle_timeout = \"{timeout}\""
     );
+    let shop = served::shop(&format!("vectors-{timeout}"), driver, &lines);
     let mut command = shop.command();
     command.env("WEIR_PLANT_ECHO", "1");
     let running = Running::of(command);
