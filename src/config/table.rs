@@ -213,7 +213,7 @@ pub const KEYS: &[Key] = &[
         CONN_TIMEOUT,
         Default::Is("\"10s\""),
         "\"5s\"",
-        "A client that does not take its reply for so long is dropped.",
+        "A client that takes nothing of its replies for so long is dropped.",
     ),
     key(
         "server",

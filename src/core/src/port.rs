@@ -193,6 +193,8 @@ struct Outbox {
     dirty: bool,
     /// Bytes that the driver took and has not finished sending.
     in_flight_bytes: usize,
+    /// What the kernel took since the conn was opened.
+    taken_bytes: u64,
     pending: Vec<u8>,
 }
 
@@ -241,6 +243,16 @@ impl Effects {
         let outbox = &self.outboxes[conn.slot as usize];
         if outbox.generation == conn.generation {
             outbox.pending.len() + outbox.in_flight_bytes
+        } else {
+            0
+        }
+    }
+
+    /// Bytes of `conn` that the kernel took so far: grows while the peer reads. 0 for a conn that is gone.
+    pub fn taken_bytes(&self, conn: ConnId) -> u64 {
+        let outbox = &self.outboxes[conn.slot as usize];
+        if outbox.generation == conn.generation {
+            outbox.taken_bytes
         } else {
             0
         }
@@ -297,6 +309,7 @@ impl Effects {
         outbox.generation = conn.generation;
         outbox.dirty = false;
         outbox.in_flight_bytes = 0;
+        outbox.taken_bytes = 0;
         outbox.pending.clear();
     }
 
@@ -341,6 +354,7 @@ impl Effects {
         let outbox = &mut self.outboxes[conn.slot as usize];
         if outbox.generation == conn.generation {
             outbox.in_flight_bytes -= bytes;
+            outbox.taken_bytes += bytes as u64;
         }
     }
 

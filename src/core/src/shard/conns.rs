@@ -1,11 +1,12 @@
 //! The shard's side of its connections: parser, place of replies, deadlines. Fixed slots, one per driver slot.
 //!
-//! Used by [`super::intake`] and [`super::replies`]. Deadlines are absolute: the head's and body's run from the first
-//! byte of the request, whatever trickles in (field bug R18). Invariant: an entry is open from Accepted to Closed.
+//! Used by [`super::intake`] and [`super::replies`]. The head's and body's deadlines are absolute: they run from the first
+//! byte of the request, whatever trickles in (field bug R18). A write has until the kernel last took a part of it; that is
+//! no loophole for a reader of single bytes, since a full socket buffer makes room in large steps only. Invariant: an entry is open from Accepted to Closed.
 
 use super::wheel::Wheel;
 use crate::limit::holds::Hold;
-use crate::port::ConnId;
+use crate::port::{ConnId, Effects};
 use crate::time::{Mono, Now};
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -23,9 +24,9 @@ pub struct Timeouts {
     pub body_ms: u64,
     /// Without a request.
     pub idle_ms: u64,
-    /// From a reply's writing until the kernel has all of it.
+    /// A reply's writing without the kernel taking any of it.
     pub write_ms: u64,
-    /// From our FIN until the peer's, while what it still sends is dropped.
+    /// From the moment at which all is written until the peer's FIN, while what it still sends is dropped.
     pub linger_ms: u64,
 }
 
@@ -76,6 +77,8 @@ pub struct Conn {
     pub held: u32,
     /// Receiving is off until the replies are out.
     pub paused: bool,
+    /// In a list of those that may read again.
+    pub stirred: bool,
     /// The peer will send no more.
     pub ended: bool,
     /// The client waits for 100 Continue, which has to wait for the replies before it.
@@ -88,6 +91,8 @@ pub struct Conn {
     read_due: Mono,
     in_body: bool,
     write_due: Option<Mono>,
+    /// What the kernel had taken when a look was last taken.
+    taken_bytes: u64,
 }
 
 impl Conn {
@@ -101,6 +106,7 @@ impl Conn {
             next_out: 0,
             held: NO_HELD,
             paused: false,
+            stirred: false,
             ended: false,
             continue_owed: false,
             drained_bytes: 0,
@@ -109,6 +115,7 @@ impl Conn {
             read_due: Mono(u64::MAX),
             in_body: false,
             write_due: None,
+            taken_bytes: 0,
         }
     }
 
@@ -122,9 +129,15 @@ impl Conn {
         self.phase == Phase::Open && self.outstanding() == 0 && !self.parser.is_open()
     }
 
+    /// True when the read deadline is not that of a request.
+    fn is_between_requests(&self) -> bool {
+        self.phase == Phase::Lingering || (self.phase != Phase::Proxy && !self.parser.is_open())
+    }
+
     fn due(&self) -> Mono {
-        // While we owe a reply the client is not the slow one.
-        let read = if self.outstanding() > 0 && self.phase != Phase::Lingering {
+        // While we owe a reply the client is not the slow one, and nobody is idle to whom one is being written.
+        let owed = self.outstanding() > 0 && self.phase != Phase::Lingering;
+        let read = if owed || (self.write_due.is_some() && self.is_between_requests()) {
             Mono(u64::MAX)
         } else {
             self.read_due
@@ -282,10 +295,17 @@ impl Conns {
         self.rearm(now, id);
     }
 
-    /// The kernel has everything.
-    pub fn after_sent(&mut self, id: ConnId) {
-        if let Some(conn) = self.get_mut(id) {
-            conn.write_due = None;
+    /// The kernel has everything: the idle and the linger time run from here.
+    pub fn after_sent(&mut self, now: Mono, id: ConnId) {
+        let Timeouts {
+            idle_ms, linger_ms, ..
+        } = self.timeouts;
+        let Some(conn) = self.get_mut(id) else { return };
+        if conn.write_due.take().is_some() && conn.is_between_requests() {
+            conn.read_due = now.plus_ms(match conn.phase {
+                Phase::Lingering => linger_ms,
+                _ => idle_ms,
+            });
         }
     }
 
@@ -294,6 +314,7 @@ impl Conns {
         let linger_ms = self.timeouts.linger_ms;
         let Some(conn) = self.get_mut(id) else { return };
         conn.phase = Phase::Lingering;
+        conn.paused = false; // what still comes is read and dropped
         conn.read_due = now.plus_ms(linger_ms);
         self.rearm(now, id);
     }
@@ -308,13 +329,20 @@ impl Conns {
         self.wheel.expire(now, due);
     }
 
-    /// What the look at `slot` finds; re-arms when nothing is overdue.
-    pub fn look(&mut self, now: Mono, slot: u32) -> Option<(ConnId, Overdue)> {
-        let conn = &self.slots[slot as usize];
+    /// What the look at `slot` finds; re-arms when nothing is overdue. Every open slot is looked at within
+    /// [`super::wheel::ARM_AHEAD_MS`], so a writing client is dropped by so much later than its time at most.
+    pub fn look(&mut self, now: Mono, slot: u32, fx: &Effects) -> Option<(ConnId, Overdue)> {
+        let write_ms = self.timeouts.write_ms;
+        let conn = &mut self.slots[slot as usize];
         let id = ConnId {
             slot,
             generation: conn.generation?,
         };
+        let taken_bytes = fx.taken_bytes(id);
+        if conn.taken_bytes != taken_bytes {
+            conn.taken_bytes = taken_bytes;
+            conn.write_due = conn.write_due.map(|_| now.plus_ms(write_ms));
+        }
         if conn.due() > now {
             self.rearm(now, id);
             return None;

@@ -18,6 +18,7 @@ mod echo;
 mod intake;
 mod known;
 mod log;
+mod paused;
 mod replies;
 mod reply;
 mod route;
@@ -34,7 +35,8 @@ use self::counters::Counters;
 use self::door::Door;
 use self::intake::Intake;
 use self::known::KnownCache;
-use self::replies::{Replies, may_read};
+use self::paused::Paused;
+use self::replies::Replies;
 use self::reply::{Reply, Stationery};
 use self::skus::Skus;
 use self::staged::{Call, Staged};
@@ -47,7 +49,6 @@ use crate::port::{ConnId, Effects, Event, Handler, Input};
 use crate::rng::Rng;
 use crate::time::{Mono, Now};
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_proto::addr::unmapped;
 use weir_proto::answer::Reason;
@@ -81,8 +82,7 @@ pub struct Shard {
     counters: Counters,
     rng: Rng,
     date: DateCache,
-    /// Connections whose reading paused; looked at when replies leave.
-    paused: VecDeque<ConnId>,
+    paused: Paused,
     due_slots: Vec<u32>,
     /// Since when every SKU has a view.
     views_since: Option<Mono>,
@@ -165,7 +165,7 @@ impl Shard {
             counters: Counters::new(),
             rng: Rng::new(config.seed).fork(),
             date: DateCache::default(),
-            paused: VecDeque::with_capacity(config.conns_max),
+            paused: Paused::new(config.conns_max),
             due_slots: Vec::with_capacity(config.conns_max),
             views_since: None,
             draining: false,
@@ -256,7 +256,7 @@ impl Shard {
         let ended = input.ended();
         let reads_on = self.intake().received(now, id, input, fx);
         if !reads_on {
-            self.pause(id, fx);
+            self.paused.pause(&mut self.conns, id, fx);
         } else if ended {
             self.peer_ended(now, id, fx);
         }
@@ -315,48 +315,15 @@ impl Shard {
         }
     }
 
-    fn sent(&mut self, id: ConnId, fx: &mut Effects) {
-        self.conns.after_sent(id);
+    fn sent(&mut self, now: Now, id: ConnId, fx: &mut Effects) {
+        self.conns.after_sent(now.mono, id);
+        self.paused.stir(&mut self.conns, id);
         if self
             .conns
             .get(id)
             .is_some_and(|conn| conn.phase == Phase::Lingering && conn.ended)
         {
             fx.close(id);
-        }
-    }
-
-    fn pause(&mut self, id: ConnId, fx: &mut Effects) {
-        if let Some(conn) = self.conns.get_mut(id)
-            && !conn.paused
-        {
-            conn.paused = true;
-            fx.receive(id, false);
-            self.paused.push_back(id);
-        }
-    }
-
-    /// Lets paused connections read again, those first that wait longest.
-    fn resume(&mut self, fx: &mut Effects) {
-        for _ in 0..self.paused.len() {
-            let Some(id) = self.paused.pop_front() else {
-                break;
-            };
-            let Some(conn) = self.conns.get_mut(id) else {
-                continue;
-            };
-            if conn.phase == Phase::Lingering {
-                conn.paused = false; // reading was switched on when lingering began
-                continue;
-            }
-            if conn.outstanding() == 0 && may_read(&self.conns, id, fx) && self.replies.has_room() {
-                if let Some(conn) = self.conns.get_mut(id) {
-                    conn.paused = false;
-                }
-                fx.receive(id, true);
-            } else {
-                self.paused.push_back(id);
-            }
         }
     }
 
@@ -388,6 +355,7 @@ impl Shard {
             &stationery,
             fx,
         );
+        self.paused.stir(&mut self.conns, reply_to.conn);
         // Paused: requests that came before the peer's end are still to be read.
         let no_more =
             |conn: &Conn| (conn.ended || self.draining) && conn.is_quiet() && !conn.paused;
@@ -421,7 +389,7 @@ impl Shard {
         let mut due = core::mem::take(&mut self.due_slots);
         self.conns.expire(now.mono, &mut due);
         for slot in due.drain(..) {
-            let Some((id, overdue)) = self.conns.look(now.mono, slot) else {
+            let Some((id, overdue)) = self.conns.look(now.mono, slot, fx) else {
                 continue;
             };
             self.counters.timeouts += 1;
@@ -457,7 +425,7 @@ impl Handler for Shard {
     fn on_event(&mut self, now: Now, event: Event<'_>, fx: &mut Effects) {
         match event {
             Event::Received { conn, input } => self.received(now, conn, input, fx),
-            Event::Sent { conn } => self.sent(conn, fx),
+            Event::Sent { conn } => self.sent(now, conn, fx),
             Event::Accepted { conn, peer } => self.accepted(now, conn, unmapped(peer.ip()), fx),
             Event::Closed { conn, .. } => self.closed(conn),
             Event::Mail(mail) => self.mail(now, mail, fx),
@@ -476,7 +444,7 @@ impl Handler for Shard {
         self.date.update(now.wall.0);
         self.decide(now, fx);
         self.draw_leases(now, fx); // after the decisions: it sees what they used
-        self.resume(fx); // after the replies: they made room
+        self.paused.resume(&mut self.conns, &self.replies, fx); // after the replies: they made room
         self.drain_on(now, fx);
     }
 

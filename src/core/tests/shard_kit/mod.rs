@@ -134,6 +134,8 @@ pub struct Kit {
     /// Peers that will send no more.
     ended: Vec<bool>,
     pub accepting: bool,
+    /// Clients take nothing by themselves: see [`Kit::take`].
+    pub slow: bool,
     leasing: bool,
 }
 
@@ -155,6 +157,7 @@ impl Kit {
             receiving: vec![true; conns_max],
             ended: vec![false; conns_max],
             accepting: false,
+            slow: false,
             leasing: false,
         };
         kit.shard.on_start(now, &mut kit.fx);
@@ -292,6 +295,16 @@ impl Kit {
         self.kept[slot as usize] = kept[consumed.get()..].to_vec();
     }
 
+    /// A slow client takes so many bytes, at most all that there are.
+    pub fn take(&mut self, slot: u32, bytes: usize) {
+        let conn = Self::conn(slot);
+        self.fx.sent(conn, bytes.min(self.fx.unsent_bytes(conn)));
+        if self.fx.unsent_bytes(conn) == 0 {
+            self.event(Event::Sent { conn });
+        }
+        self.end_turn();
+    }
+
     /// The turn ends: decisions, then writes.
     pub fn end_turn(&mut self) {
         self.shard.on_flush(self.now, &mut self.fx);
@@ -299,9 +312,11 @@ impl Kit {
         while let Some(conn) = self.fx.next_dirty() {
             let mut buffer = Vec::new();
             self.fx.take_pending(conn, &mut buffer);
-            self.fx.sent(conn, buffer.len());
             self.out[conn.slot as usize].extend_from_slice(&buffer);
-            sent.push(conn);
+            if !self.slow {
+                self.fx.sent(conn, buffer.len());
+                sent.push(conn);
+            }
         }
         for conn in sent {
             self.shard
