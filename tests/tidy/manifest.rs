@@ -20,6 +20,7 @@ const ALLOWED: [(&str, &[&str]); 6] = [
             "io-uring",
             "monoio",
             "glommio",
+            "futures-lite",
             "crossbeam-queue",
             "libc",
             "bytes",

@@ -1,35 +1,9 @@
 //! A counter in the kernel that wakes whoever waits on it: eventfd(2).
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
-
-/// Empties the counter of eventfd `fd` if it was rung.
-pub fn empty(fd: RawFd) {
-    wait(fd, Some(Duration::ZERO));
-}
-
-fn wait(fd: RawFd, timeout: Option<Duration>) {
-    let mut poll = libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let at = timeout.map(|t| libc::timespec {
-        tv_sec: t.as_secs().min(i64::MAX as u64) as libc::time_t,
-        tv_nsec: t.subsec_nanos().into(),
-    });
-    let at_ptr = at.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: one pollfd, valid for the call; `at_ptr` is null or points at `at`, alive here; no signal mask.
-    let ready = unsafe { libc::ppoll(&mut poll, 1, at_ptr, std::ptr::null()) };
-    if ready > 0 {
-        let mut count = [0u8; 8];
-        // One reader per eventfd: what poll saw is still there, so this does not block.
-        // SAFETY: eight bytes, valid for writing.
-        let _ = unsafe { libc::read(fd, count.as_mut_ptr().cast(), count.len()) };
-    }
-}
 
 /// One eventfd. Blocking on purpose: the ring arms a poll for a blocking file and answers EAGAIN for another.
 #[derive(Debug)]
@@ -58,7 +32,23 @@ impl EventFd {
 
     /// Waits until rung or until `timeout` has passed (`None`: for ever), and empties the counter.
     pub fn wait(&self, timeout: Option<Duration>) {
-        wait(self.raw(), timeout);
+        let mut poll = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let at = timeout.map(|t| libc::timespec {
+            tv_sec: t.as_secs().min(i64::MAX as u64) as libc::time_t,
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        let at_ptr = at.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one pollfd, valid for the call; `at_ptr` is null or points at `at`, alive here; no signal mask.
+        let ready = unsafe { libc::ppoll(&mut poll, 1, at_ptr, std::ptr::null()) };
+        if ready > 0 {
+            let mut count = [0u8; 8];
+            // One reader per eventfd: what poll saw is still there, so this does not block.
+            let _ = (&self.0).read(&mut count);
+        }
     }
 
     /// A second descriptor of the same counter.

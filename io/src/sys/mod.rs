@@ -1,5 +1,7 @@
 //! System calls that std does not offer, one duty per file. Every unsafe block says what it relies on.
 
+#[cfg(feature = "glommio")]
+pub mod adopt;
 pub mod affinity;
 pub mod clock;
 pub mod enter;

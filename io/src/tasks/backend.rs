@@ -1,15 +1,18 @@
 //! The backend: slots, their tasks, and the queue of what the tasks have done.
 
 use super::Runtime;
-use super::gate::{Done, Gate, Position, Switch, give_way};
+use super::gate::{Done, Gate, Position, Switch, within};
 use crate::driver::{Backend, Completion, DriverConfig, SendProgress, empty};
-use crate::limits::{ACCEPTS_IN_A_ROW_MAX, COMPLETIONS_PER_TURN_MAX, SEND_KEEP_BYTES_MAX};
+use crate::limits::{
+    ACCEPT_RETRY_MS, ACCEPTS_IN_A_ROW_MAX, COMPLETIONS_PER_TURN_MAX, SEND_KEEP_BYTES_MAX,
+};
 use crate::sys;
 use crate::sys::eventfd::EventFd;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::RawFd;
 use std::rc::Rc;
+use std::time::Duration;
 use weir_core::port::ConnId;
 use weir_core::time::Mono;
 
@@ -102,11 +105,40 @@ async fn send<R: Runtime>(gate: Rc<Gate<SendWork<R>>>, done: Rc<Done<Outcome<R>>
     }
 }
 
+/// A listening socket, and the same once more to wait for.
+struct Listener<R: Runtime> {
+    socket: TcpListener,
+    watch: R::Watch,
+}
+
+impl<R: Runtime> Listener<R> {
+    fn new(socket: TcpListener) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let watch = R::watch(socket.try_clone()?.into())?;
+        Ok(Self { socket, watch })
+    }
+
+    /// The next client; `None` when `switch` was turned off, or closed, before one came.
+    async fn accept(&self, switch: &Switch) -> Option<io::Result<TcpStream>> {
+        loop {
+            match self.socket.accept() {
+                Ok((socket, _)) => return Some(Ok(socket)), // close-on-exec is set by std
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Some(Err(error)),
+                Err(_) => {}
+            }
+            let off = switch.until(|position| position != Position::On);
+            if let Err(error) = within(R::readable(&self.watch), off).await? {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
 /// Accepts while the switch is on; an error turns it off.
-async fn accept<R: Runtime>(listener: R::Listener, switch: Rc<Switch>, done: Rc<Done<Outcome<R>>>) {
+async fn accept<R: Runtime>(listener: Listener<R>, switch: Rc<Switch>, done: Rc<Done<Outcome<R>>>) {
     let mut in_a_row = 0;
     while switch.until(|position| position != Position::Off).await == Position::On {
-        let Some(result) = R::accept(&listener, &switch).await else {
+        let Some(result) = listener.accept(&switch).await else {
             continue;
         };
         let result = result.map_err(|error| errno(&error));
@@ -118,14 +150,22 @@ async fn accept<R: Runtime>(listener: R::Listener, switch: Rc<Switch>, done: Rc<
         in_a_row += 1;
         if in_a_row == ACCEPTS_IN_A_ROW_MAX {
             in_a_row = 0;
-            give_way().await; // the turns decide whether there is room for more
+            R::give_way().await; // the turns decide whether there is room for more
         }
     }
 }
 
-/// Passes the doorbell on.
-async fn ring<R: Runtime>(bell: R::Bell, switch: Rc<Switch>, done: Rc<Done<Outcome<R>>>) {
-    while switch.position() == Position::On && R::rung(&bell).await.is_ok() {
+/// Passes the doorbell on. While the system has no room for the wait, it is looked at now and then.
+async fn ring<R: Runtime>(
+    (bell, watch): (EventFd, R::Watch),
+    switch: Rc<Switch>,
+    done: Rc<Done<Outcome<R>>>,
+) {
+    while switch.position() == Position::On {
+        if R::readable(&watch).await.is_err() {
+            R::sleep(Duration::from_millis(ACCEPT_RETRY_MS)).await;
+        }
+        bell.wait(Some(Duration::ZERO));
         done.ring();
     }
 }
@@ -147,11 +187,12 @@ impl<R: Runtime> Tasks<R> {
             pushed: 0,
         };
         tasks.ringing.turn(Position::On);
-        let bell = R::bell(bell.another()?)?;
+        let bell = (bell.another()?, R::watch(bell.another()?.into())?);
         tasks.spawn(ring::<R>(bell, Rc::clone(&tasks.ringing), tasks.done()));
         if let Some(listen) = config.listen {
             let switch = Rc::clone(&tasks.accepting);
-            tasks.spawn(accept::<R>(R::listen(listen)?, switch, tasks.done()));
+            let listener = Listener::new(listen.into_inner())?;
+            tasks.spawn(accept::<R>(listener, switch, tasks.done()));
         }
         Ok(tasks)
     }

@@ -13,14 +13,13 @@ pub mod on_glommio;
 pub mod on_monoio;
 
 use self::backend::Tasks;
-use self::gate::{Switch, give_way, within};
+use self::gate::within;
+use crate::clock;
 use crate::driver::{self, DriverConfig, Prepared, Wait};
 use crate::error::DriverError;
-use crate::net::ListenSocket;
-use crate::sys::eventfd::EventFd;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 use weir_core::port::Handler;
 use weir_core::time::Mono;
@@ -34,15 +33,15 @@ pub(crate) trait Runtime: 'static {
     type Reader: 'static;
     /// The sending half.
     type Writer: 'static;
-    /// A listening socket.
-    type Listener: 'static;
-    /// A doorbell.
-    type Bell: 'static;
+    /// A descriptor whose readiness can be waited for.
+    type Watch: 'static;
 
     /// Starts a task.
     fn spawn(task: impl Future<Output = ()> + 'static);
     /// Sleeps for `time` or a little longer.
     fn sleep(time: Duration) -> impl Future<Output = ()>;
+    /// Lets the other tasks and the kernel go first.
+    fn give_way() -> impl Future<Output = ()>;
     /// Takes a connected socket; its descriptor.
     fn open(socket: TcpStream) -> io::Result<(RawFd, Self::Reader, Self::Writer)>;
     /// Closes a socket.
@@ -57,17 +56,13 @@ pub(crate) trait Runtime: 'static {
     fn recv(reader: &mut Self::Reader, buffer: Vec<u8>) -> impl Future<Output = Lent>;
     /// Sends what `bytes` has from `from` on, or its beginning.
     fn send(writer: &mut Self::Writer, bytes: Vec<u8>, from: usize) -> impl Future<Output = Lent>;
-    /// Takes a listening socket.
-    fn listen(socket: ListenSocket) -> io::Result<Self::Listener>;
-    /// The next client; `None` when `switch` was turned off, or closed, before one came.
-    fn accept(
-        listener: &Self::Listener,
-        switch: &Switch,
-    ) -> impl Future<Output = Option<io::Result<TcpStream>>>;
-    /// Takes a second descriptor of a doorbell.
-    fn bell(bell: EventFd) -> io::Result<Self::Bell>;
-    /// Waits until the doorbell is rung, and empties it.
-    fn rung(bell: &Self::Bell) -> impl Future<Output = io::Result<()>>;
+    /// Takes a descriptor to wait for. It need not be a stream's.
+    fn watch(fd: OwnedFd) -> io::Result<Self::Watch>;
+    /// Waits until it has something to read; when in doubt it returns.
+    ///
+    /// # Errors
+    /// The system has no room for the wait.
+    fn readable(watch: &Self::Watch) -> impl Future<Output = io::Result<()>>;
 }
 
 /// Bytes that a driver of this configuration needs: the slots' tasks and receive buffers, and what every driver has.
@@ -96,10 +91,17 @@ async fn drive<R: Runtime>(
 /// Lets the runtime work until something is done, but no longer than allowed.
 async fn sleep<R: Runtime>(tasks: &Tasks<R>, wait: Wait) {
     match wait {
-        Wait::No => give_way().await,
+        Wait::No => R::give_way().await,
         Wait::ForEver => tasks.wait().await,
         Wait::AtMost(time) => {
             within(tasks.wait(), R::sleep(time)).await;
         }
+    }
+}
+
+/// Sleeps until `deadline`, never less.
+async fn until<R: Runtime>(deadline: Mono) {
+    while let left @ 1.. = deadline.since(clock::read().mono) {
+        R::sleep(Duration::from_nanos(left)).await;
     }
 }

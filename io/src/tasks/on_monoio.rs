@@ -3,24 +3,21 @@
 //! Receives and sends are monoio's own operations. Accepting and connecting wait for readiness through monoio and make the
 //! call themselves: monoio's accept does not close the socket on exec, its connect does not choose the local address.
 
-use super::gate::{Position, Switch, within};
-use super::{Lent, Runtime, drive, memory_needed};
-use crate::clock;
+use super::gate::{give_way, within};
+use super::{Lent, Runtime, drive, memory_needed, until};
 use crate::drain::DrainSwitch;
 use crate::driver::{DriverConfig, Prepared, Shared};
 use crate::error::DriverError;
-use crate::net::ListenSocket;
 use crate::post::PostOffice;
 use crate::stats::DriverStats;
 use crate::sys;
-use crate::sys::eventfd::EventFd;
 use monoio::buf::IoBuf;
 use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::time::TimeDriver;
 use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
 use std::io;
 use std::marker::PhantomData;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,11 +54,6 @@ type Halves = (OwnedReadHalf<Stream>, OwnedWriteHalf<Stream>);
 /// monoio with one of its drivers.
 pub(crate) struct Monoio<K>(PhantomData<K>);
 
-/// A descriptor that monoio waits for. It need not be a stream: only its readiness is asked for.
-fn watch(fd: OwnedFd) -> io::Result<Stream> {
-    Stream::from_std(TcpStream::from(fd))
-}
-
 impl<K: Kind> Monoio<K> {
     fn split(stream: Stream) -> (RawFd, OwnedReadHalf<Stream>, OwnedWriteHalf<Stream>) {
         let fd = stream.as_raw_fd();
@@ -70,17 +62,10 @@ impl<K: Kind> Monoio<K> {
     }
 }
 
-/// A listening socket, and the same once more for monoio to wait for.
-pub(crate) struct Listener {
-    socket: TcpListener,
-    watch: Stream,
-}
-
 impl<K: Kind> Runtime for Monoio<K> {
     type Reader = OwnedReadHalf<Stream>;
     type Writer = OwnedWriteHalf<Stream>;
-    type Listener = Listener;
-    type Bell = Stream;
+    type Watch = Stream;
 
     fn spawn(task: impl Future<Output = ()> + 'static) {
         drop(monoio::spawn(task)); // the handle only: the task goes on
@@ -88,6 +73,10 @@ impl<K: Kind> Runtime for Monoio<K> {
 
     async fn sleep(time: Duration) {
         monoio::time::sleep(time).await;
+    }
+
+    async fn give_way() {
+        give_way().await;
     }
 
     fn open(socket: TcpStream) -> io::Result<(RawFd, Self::Reader, Self::Writer)> {
@@ -114,12 +103,7 @@ impl<K: Kind> Runtime for Monoio<K> {
         }
         let stream = Stream::from_std(socket)?;
         let fd = stream.as_raw_fd();
-        let expires = async {
-            while let left @ 1.. = deadline.since(clock::read().mono) {
-                Self::sleep(Duration::from_nanos(left)).await;
-            }
-        };
-        let writable = within(stream.writable(false), expires).await;
+        let writable = within(stream.writable(false), until::<Self>(deadline)).await;
         writable.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)))?;
         sys::socket::pending_error(fd)?;
         sys::socket::set_blocking(fd, K::BLOCKING)?;
@@ -135,35 +119,12 @@ impl<K: Kind> Runtime for Monoio<K> {
         (result, slice.into_inner())
     }
 
-    fn listen(socket: ListenSocket) -> io::Result<Listener> {
-        let socket = socket.into_inner();
-        socket.set_nonblocking(true)?;
-        let watch = watch(socket.try_clone()?.into())?;
-        Ok(Listener { socket, watch })
+    fn watch(fd: OwnedFd) -> io::Result<Stream> {
+        Stream::from_std(TcpStream::from(fd)) // only its readiness is asked for
     }
 
-    async fn accept(listener: &Listener, switch: &Switch) -> Option<io::Result<TcpStream>> {
-        loop {
-            match listener.socket.accept() {
-                Ok((socket, _)) => return Some(Ok(socket)), // close-on-exec is set by std
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Some(Err(error)),
-                Err(_) => {}
-            }
-            let off = switch.until(|position| position != Position::On);
-            if let Err(error) = within(listener.watch.readable(false), off).await? {
-                return Some(Err(error));
-            }
-        }
-    }
-
-    fn bell(bell: EventFd) -> io::Result<Stream> {
-        watch(bell.into())
-    }
-
-    async fn rung(bell: &Stream) -> io::Result<()> {
-        bell.readable(false).await?;
-        sys::eventfd::empty(bell.as_raw_fd());
-        Ok(())
+    async fn readable(watch: &Stream) -> io::Result<()> {
+        watch.readable(false).await
     }
 }
 
