@@ -14,6 +14,9 @@ pub const MAIL_PER_BOX_TURN_MAX: usize = 4096;
 /// Bytes that a handler may leave unconsumed on one conn before the driver stops receiving there: above the largest
 /// request (head 16 KiB + chunked body 16 KiB + trailers), so that a whole one always fits.
 pub const RECV_BACKLOG_BYTES_MAX: usize = 40 * 1024;
+/// Bytes that the kernel may bring to a conn after the driver has asked it to stop: io_uring's multishot receive fills
+/// up to 32 buffers before it looks at anything else (io_uring/net.c, MULTISHOT_MAX_RETRY), 2 KiB each as configured.
+pub const RECV_BURST_BYTES_MAX: usize = 64 * 1024;
 /// A backlog buffer above this is given back when it empties: most requests that come in two pieces are smaller.
 pub const BACKLOG_KEEP_BYTES_MAX: usize = 4 * 1024;
 /// A send buffer above this is given back when it is sent: 64 pipelined answers fit, an export does not stay.
@@ -22,6 +25,10 @@ pub const SEND_KEEP_BYTES_MAX: usize = 64 * 1024;
 pub const CONN_WARM_BYTES: usize = 2 * 1024;
 /// Connections waiting in the kernel per listener; the kernel cuts it to net.core.somaxconn, 4096 by default.
 pub const LISTEN_BACKLOG: i32 = 4096;
+/// What is asked of the kernel for each direction of an accepted socket (it takes twice as much): above the largest
+/// request and above the replies of a full pipeline, far below the megabytes to which the kernel would let it grow for
+/// a client that does not read (A2).
+pub const SOCKET_BUFFER_BYTES: i32 = 64 * 1024;
 /// Accepted sockets held without a slot: a multishot accept may take the whole backlog before it can be stopped.
 /// Above this they are closed and counted.
 pub const PARKED_MAX: usize = LISTEN_BACKLOG as usize;

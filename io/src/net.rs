@@ -4,7 +4,7 @@
 //! first bound without it, which fails when anybody listens there.
 
 use crate::error::ListenError;
-use crate::limits::LISTEN_BACKLOG;
+use crate::limits::{LISTEN_BACKLOG, SOCKET_BUFFER_BYTES};
 use crate::sys::socket;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -74,6 +74,7 @@ fn open(addr: SocketAddr) -> io::Result<ListenSocket> {
     socket::reuse_addr(&fd)?;
     socket::reuse_port(&fd)?;
     socket::no_delay(&fd)?;
+    socket::buffer_bytes(&fd, SOCKET_BUFFER_BYTES)?;
     socket::bind(&fd, addr)?;
     socket::listen(&fd, LISTEN_BACKLOG)?;
     let inner = TcpListener::from(fd);

@@ -12,18 +12,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weir_core::limit::holds::Holds;
 use weir_core::limits::{
     ENTRY_BYTES_MAX, HELD_REPLIES_MAX, MAILBOX_MAX, RESERVATIONS_EXTRA, RESERVATIONS_MAX,
-    RESERVATIONS_PER_UNIT, STAGED_BYTES_MAX, TOMBSTONES_MAX,
+    RESERVATIONS_PER_UNIT, STAGED_BYTES_MAX, TOMBSTONES_MAX, UNSENT_BYTES_MAX,
 };
 use weir_core::mail::Mail;
+use weir_io::limits::{RECV_BACKLOG_BYTES_MAX, RECV_BURST_BYTES_MAX};
 use weir_proto::limits::REQUEST_BYTES_MAX;
 
 const _: () = assert!(
-    weir_io::limits::RECV_BACKLOG_BYTES_MAX > REQUEST_BYTES_MAX,
+    RECV_BACKLOG_BYTES_MAX > REQUEST_BYTES_MAX,
     "a request within every limit must fit in what a driver keeps unread, or it would wait for its own end"
 );
 
-/// Bytes of a connection beside its unread request: state, its part of the buffer ring, its replies.
+/// Bytes of a connection beside what its client sent or does not read: state, its part of the buffer ring.
 const CONN_EXTRA_BYTES: u64 = 8 * 1024;
+/// Most bytes of a connection: what the driver keeps unread of a client that is ahead, and replies that it does not
+/// take (one buffer on its way to the kernel, one that fills; a buffer grows to at most twice its content).
+const CONN_BYTES_MAX: u64 = (RECV_BACKLOG_BYTES_MAX + RECV_BURST_BYTES_MAX + 4 * UNSENT_BYTES_MAX)
+    as u64
+    + CONN_EXTRA_BYTES;
 /// Bytes of one remembered request id with its answer, hash table included.
 const KNOWN_BYTES: u64 = 256;
 /// Bytes of one reservation in the ledger's memory (weir-core `limits::RESERVATIONS_MAX`).
@@ -111,7 +117,7 @@ impl Footprint {
             + u64::from(shard.status_inflight_max)
             + u64::from(shard.payments_max);
         let mailbox_bytes = (MAILBOX_MAX * size_of::<Mail>()) as u64;
-        let shard_bytes = shard.conns_max as u64 * (REQUEST_BYTES_MAX as u64 + CONN_EXTRA_BYTES)
+        let shard_bytes = shard.conns_max as u64 * CONN_BYTES_MAX
             + Holds::bytes_of(shard.conns_max) as u64
             + Holds::bytes_of(shard.inflight_max as usize) as u64
             + limits

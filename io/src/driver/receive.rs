@@ -2,10 +2,11 @@
 //!
 //! A buffer goes back to the kernel at once: what is not consumed is copied to the conn's own backlog. While the
 //! handler has receiving off, or the backlog is at its bound, no receive is armed; one that is armed already runs on
-//! until the backlog is at its bound and is then stopped (IORING_ASYNC_CANCEL). That loses nothing: a receive either
-//! has completed, with its bytes in a completion, or still waits for data and has taken none. Then the socket's buffer
-//! fills, its window closes, and the peer stops. The bound is soft by what one entry of the kernel had already brought:
-//! 64 KiB as a rule, the pool of buffers at most. While no receive is armed, a reset of the peer is not noticed.
+//! until the backlog is at its bound (a small one while receiving is off) and is then stopped
+//! (IORING_ASYNC_CANCEL). That loses nothing: a receive either has completed, with its bytes in a completion, or still
+//! waits for data and has taken none. Then the socket's buffer fills, its window closes, and the peer stops. The bound
+//! is soft by what the kernel had already brought (`RECV_BURST_BYTES_MAX`). While no receive is armed, a reset of the
+//! peer is not noticed.
 
 use super::Driver;
 use super::backend::Backend;
@@ -14,6 +15,14 @@ use crate::error::DriverError;
 use crate::limits::{BACKLOG_KEEP_BYTES_MAX, RECV_BACKLOG_BYTES_MAX};
 use std::cell::Cell;
 use weir_core::port::{CloseCause, ConnId, Event, Input};
+
+/// Appends `fresh`. Doubling would take twice what a hostile client makes us keep: it grows by what is needed.
+fn keep(backlog: &mut Vec<u8>, fresh: &[u8]) {
+    if backlog.capacity() - backlog.len() < fresh.len() {
+        backlog.reserve_exact(fresh.len().max(BACKLOG_KEEP_BYTES_MAX));
+    }
+    backlog.extend_from_slice(fresh);
+}
 
 /// Removes the first `consumed` bytes.
 fn drop_front(backlog: &mut Vec<u8>, consumed: usize) {
@@ -81,15 +90,15 @@ impl<B: Backend> Driver<B> {
         let conn = self.conns.at(id);
         let fresh = self.backend.received(buffer, bytes);
         if !conn.receive_on {
-            conn.backlog.extend_from_slice(fresh);
+            keep(&mut conn.backlog, fresh);
         } else if conn.backlog.is_empty() {
             let consumed = Cell::new(0);
             let input = Input::new(fresh, false, &consumed);
             self.handler
                 .on_event(self.now, Event::Received { conn: id, input }, &mut self.fx);
-            conn.backlog.extend_from_slice(&fresh[consumed.get()..]);
+            keep(&mut conn.backlog, &fresh[consumed.get()..]);
         } else {
-            conn.backlog.extend_from_slice(fresh);
+            keep(&mut conn.backlog, fresh);
             self.show_backlog(id);
         }
     }
@@ -134,10 +143,13 @@ impl<B: Backend> Driver<B> {
 
     fn stop_receive_if_full(&mut self, id: ConnId) -> Result<(), DriverError> {
         let conn = self.conns.at(id);
-        if conn.is_open()
-            && conn.recv == Recv::Armed
-            && conn.backlog.len() >= RECV_BACKLOG_BYTES_MAX
-        {
+        // A handler that wants more may wait for the rest of a request; one that does not needs none of it soon.
+        let most = if conn.receive_on {
+            RECV_BACKLOG_BYTES_MAX
+        } else {
+            BACKLOG_KEEP_BYTES_MAX
+        };
+        if conn.is_open() && conn.recv == Recv::Armed && conn.backlog.len() >= most {
             conn.recv = Recv::Stopping;
             conn.operations += 1;
             self.backend.recv_stop(id)?;

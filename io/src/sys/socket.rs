@@ -86,14 +86,18 @@ pub fn tcp_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
 
 /// Switches a yes/no option of `socket` on.
 fn switch_on(socket: &OwnedFd, level: i32, option: i32) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    // SAFETY: the kernel reads one int at `on`, alive here.
+    set(socket, level, option, 1)
+}
+
+/// Gives an option of `socket` its value.
+fn set(socket: &OwnedFd, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: the kernel reads one int at `value`, alive here.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             level,
             option,
-            std::ptr::from_ref(&on).cast(),
+            std::ptr::from_ref(&value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
@@ -120,6 +124,14 @@ pub fn reuse_port(socket: &OwnedFd) -> io::Result<()> {
 /// Sends small segments at once; accepted sockets inherit it.
 pub fn no_delay(socket: &OwnedFd) -> io::Result<()> {
     switch_on(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY)
+}
+
+/// Bounds what the kernel holds of each accepted socket, both ways (it takes twice `bytes`, for its bookkeeping); without
+/// it a client that does not read makes the kernel hold megabytes (net.ipv4.tcp_wmem). Before listen(2), so that the
+/// window that is offered fits; accepted sockets inherit it.
+pub fn buffer_bytes(socket: &OwnedFd, bytes: i32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes)?;
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
 }
 
 /// Chooses the local port at connect(2), not at bind(2), so that one local address can hold a connection per peer on

@@ -75,8 +75,9 @@ pub const SNAPSHOT_AFTER_BYTES: usize = 16 * 1024 * 1024;
 pub const SNAPSHOT_AFTER_BATCHES: u64 = 4096;
 /// Requests of one connection that are read and not answered; then reading stops (field bug R19).
 pub const PIPELINE_MAX: u32 = 64;
-/// Bytes of replies of one connection that the kernel has not taken; then reading stops (field bug R19).
-pub const UNSENT_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of replies of one connection that the kernel has not taken; then reading stops (field bug R19). Small, because
+/// any number of clients may refuse to read at once; a pipeline of sixteen fits several times.
+pub const UNSENT_BYTES_MAX: usize = 16 * 1024;
 /// Bytes that a connection may still send after our FIN before it is closed hard: more than any honest body.
 pub const LINGER_BYTES_MAX: u64 = 2 * 1024 * 1024;
 /// Replies of one shard that wait for an earlier one of their connection.
