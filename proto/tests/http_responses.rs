@@ -119,7 +119,7 @@ fn every_optional_line_stands_where_it_is_asked_for() {
         "Retry-After: 3600",
         "Allow: GET, HEAD",
         "Access-Control-Allow-Origin: https://shop.test",
-        "Access-Control-Expose-Headers: Retry-After",
+        "Access-Control-Expose-Headers: Retry-After, RateLimit, RateLimit-Policy",
         "Vary: Origin",
         "Cache-Control: no-store",
     ] {

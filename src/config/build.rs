@@ -12,7 +12,7 @@ use crate::keys::{self, Secret};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::de::DeTable;
-use weir_core::limit::gcra::Policy;
+use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::ShardId;
 use weir_core::limit::rule::{Kind, Rule};
 use weir_core::limits::MAILBOX_MAX;
@@ -150,8 +150,7 @@ fn shard(
     let source = source(server);
     let timeouts = timeouts(server);
     let every = |name| parts.log.number(name) as u32; // at most SAMPLE_EVERY_MAX
-    let (ip, user) = (limit.keyed("ip"), limit.keyed("user"));
-    let (device, status) = (limit.keyed("device"), limit.keyed("status"));
+    let [ip, user, device, status] = ["ip", "user", "device", "status"].map(|d| limit.shadowed(d));
     let instance = limit.policy("instance_rate", "instance_burst");
     let connect = limit.keyed("connect");
     let (conns_max, drain_ms) = (
@@ -196,6 +195,7 @@ fn shard(
         user,
         device,
         status,
+        rate_limit_headers: limits.flag("rate_limit_headers"),
         inflight_max: asks.submits_max,
         status_inflight_max: asks.status_max,
         sku_inflight_max: asks.sku_max,
@@ -249,6 +249,11 @@ impl Limits<'_, '_, '_> {
     /// One shard's part of the limit of those two keys.
     fn policy(&self, rate: &str, burst: &str) -> Policy {
         let (of_all, capacity) = (self.section.rate(rate), self.section.number(burst));
+        self.part(rate, burst, of_all, capacity)
+    }
+
+    /// One shard's part of `of_all` and `capacity`, which the keys `rate` and `burst` name.
+    fn part(&self, rate: &str, burst: &str, of_all: Rate, capacity: u64) -> Policy {
         let policy = Policy::new(of_all, capacity as u32) // at most BURST_MAX
             .and_then(|policy| policy.split(self.shards_count));
         policy.unwrap_or_else(|error| {
@@ -261,9 +266,8 @@ impl Limits<'_, '_, '_> {
         })
     }
 
-    /// The kind that `key` names, when it can enforce `policy`.
-    fn rule(&self, key: &str, policy: Policy) -> Rule {
-        let word = self.section.text(key);
+    /// The kind that `word` names, when it can enforce `policy`; `key` is where the word stands.
+    fn rule(&self, key: &str, word: &str, policy: Policy) -> Rule {
         let named = Kind::ALL.into_iter().find(|kind| kind.word() == word);
         let kind = named.unwrap_or(Kind::Gcra); // a wrong word is reported where it is read
         Rule::new(kind, policy).unwrap_or_else(|error| {
@@ -272,13 +276,40 @@ impl Limits<'_, '_, '_> {
         })
     }
 
+    /// The shadow of a dimension, if one of its keys is there; what is not said is as in the live limit.
+    fn shadow(&self, dimension: &str) -> Option<Rule> {
+        let section = self.section;
+        let name = |what: &str| format!("{dimension}_shadow_{what}");
+        let word = section.optional_text(&name("policy"));
+        let rate = section.optional_rate(&name("rate"));
+        let burst = section.optional_number(&name("burst"));
+        if word.is_none() && rate.is_none() && burst.is_none() {
+            return None;
+        }
+        let word = word.unwrap_or_else(|| section.text(&format!("{dimension}_policy")));
+        let rate = rate.unwrap_or_else(|| section.rate(&format!("{dimension}_rate")));
+        let burst = burst.unwrap_or_else(|| section.number(&format!("{dimension}_burst")));
+        let policy = self.part(&name("rate"), &name("burst"), rate, burst);
+        Some(self.rule(&name("policy"), &word, policy))
+    }
+
     fn keyed(&self, dimension: &str) -> KeyedLimit {
         let name = |what: &str| format!("{dimension}_{what}");
         let policy = self.policy(&name("rate"), &name("burst"));
+        let word = self.section.text(&name("policy"));
         KeyedLimit {
-            rule: self.rule(&name("policy"), policy),
+            rule: self.rule(&name("policy"), &word, policy),
+            shadow: None,
             overflow: self.policy("overflow_rate", "overflow_burst"),
             slots: self.section.number(&name("slots")) as usize,
+        }
+    }
+
+    /// A keyed limit that may have a shadow.
+    fn shadowed(&self, dimension: &str) -> KeyedLimit {
+        KeyedLimit {
+            shadow: self.shadow(dimension),
+            ..self.keyed(dimension)
         }
     }
 }

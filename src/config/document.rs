@@ -327,6 +327,22 @@ impl Section<'_, '_> {
         }
     }
 
+    /// A rate that may be absent.
+    pub fn optional_rate(&self, name: &str) -> Option<Rate> {
+        match self.value(name) {
+            Some(Value::Rate(rate)) => Some(rate),
+            _ => None,
+        }
+    }
+
+    /// A number that may be absent.
+    pub fn optional_number(&self, name: &str) -> Option<u64> {
+        match self.value(name) {
+            Some(Value::Number(number)) => Some(number),
+            _ => None,
+        }
+    }
+
     /// 32 bytes that may be absent.
     pub fn optional_hex32(&self, name: &str) -> Option<[u8; 32]> {
         match self.value(name) {

@@ -101,6 +101,9 @@ metrics! {
     "seckill_local_limiter_reject_total" Counter Sum One "Requests refused by a keyed limit.";
     "seckill_local_limiter_entries" Gauge Sum One "Keys that a keyed limit holds, estimated from a part of its table.";
     "seckill_local_limiter_overflow_total" Counter Sum One "Keys that found no slot and shared the stricter overflow bucket.";
+    "weir_limiter_policy_changes_total" Counter Sum One "Changes of a keyed limit's rate and burst, counted by each shard.";
+    "weir_limiter_shadow_would_deny_total" Counter Sum One "Calls that passed a keyed limit and that its shadow would have refused.";
+    "weir_limiter_shadow_would_pass_total" Counter Sum One "Calls that a keyed limit refused and that its shadow would have let pass.";
     "seckill_global_lease_remaining" Gauge Sum One "Prepaid admission tokens that an instance holds, over all SKUs.";
     "seckill_global_lease_wasted_total" Counter Sum One "Prepaid tokens that expired unspent.";
     // Seed 000 §12.1: overload.

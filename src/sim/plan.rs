@@ -168,6 +168,7 @@ fn keyed(rate: Rate, capacity: u32, slots: usize) -> KeyedLimit {
     let policy = Policy::new(rate, capacity).expect("a small rate and capacity");
     KeyedLimit {
         rule: Rule::gcra(policy),
+        shadow: None,
         overflow: policy,
         slots,
     }
@@ -212,6 +213,7 @@ fn draw_shard(
         user: keyed(user_rate, 1 + rng.below(4) as u32, 256),
         device: keyed(wide(20), 10, 64),
         status: keyed(wide(2 + rng.below(20)), 4, 256),
+        rate_limit_headers: inflight_max.is_multiple_of(2), // no draw of its own: the seeds keep their worlds
         inflight_max,
         status_inflight_max: 2 + rng.below(14) as u32,
         sku_inflight_max: sku_inflight_max.min(inflight_max),

@@ -12,6 +12,7 @@ pub mod date;
 mod facts;
 mod field;
 mod parser;
+pub mod quota;
 mod reject;
 pub mod response;
 mod target;

@@ -5,6 +5,7 @@
 
 use super::Connection;
 use super::date::DateCache;
+use super::quota::Quota;
 use crate::answer::Reason;
 use alloc::vec::Vec;
 
@@ -149,6 +150,8 @@ pub struct Meta<'a> {
     pub retry_after_s: Option<u32>,
     /// `Allow`, required with 405.
     pub allow: Option<&'static str>,
+    /// `RateLimit` and `RateLimit-Policy`: the limit that decided.
+    pub quota: Option<Quota>,
     /// The configured origin that asked; from the configuration, never copied from a request.
     pub cors_origin: Option<&'a [u8]>,
 }
@@ -163,6 +166,7 @@ impl<'a> Meta<'a> {
             content_type: ContentType::Json,
             retry_after_s: None,
             allow: None,
+            quota: None,
             cors_origin: None,
         }
     }
@@ -215,9 +219,12 @@ pub(super) fn put_open_head(out: &mut Vec<u8>, status: Status, meta: &Meta<'_>) 
     if let Some(methods) = meta.allow {
         put_line(out, b"Allow: ", methods.as_bytes());
     }
+    if let Some(quota) = &meta.quota {
+        quota.write(out);
+    }
     if let Some(origin) = meta.cors_origin {
         put_line(out, b"Access-Control-Allow-Origin: ", origin);
-        out.extend_from_slice(b"Access-Control-Expose-Headers: Retry-After\r\nVary: Origin\r\n");
+        out.extend_from_slice(b"Access-Control-Expose-Headers: Retry-After, RateLimit, RateLimit-Policy\r\nVary: Origin\r\n");
     }
 }
 
@@ -268,7 +275,7 @@ pub(super) fn put_number(out: &mut Vec<u8>, name_and_colon: &[u8], value: u32) {
 }
 
 /// The decimal digits of `value` at the end of the array, and where they start.
-fn decimal(mut value: u64) -> ([u8; 20], usize) {
+pub(super) fn decimal(mut value: u64) -> ([u8; 20], usize) {
     let mut digits = [b'0'; 20];
     let mut first = digits.len();
     loop {

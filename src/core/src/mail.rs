@@ -5,6 +5,8 @@
 
 use crate::ask::{Answer, Ask};
 use crate::journal::{Batch, BatchResult, Image};
+use crate::limit::dimension::Dim;
+use crate::limit::gcra::Policy;
 use crate::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
 use crate::order::contract::{
     OrderBatch, OrderDone, OrderMessage, PaymentAnswer, PaymentAsk, StockTotal,
@@ -38,6 +40,15 @@ pub enum Addr {
     Log,
     /// A buyer or another stranger: only in the simulator.
     Client(u16),
+}
+
+/// Another rate and burst for one limited dimension; its kind stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitChange {
+    /// Which.
+    pub dim: Dim,
+    /// The shard's part of the new policy, checked against the dimension's kind.
+    pub policy: Policy,
 }
 
 /// One message.
@@ -84,6 +95,8 @@ pub enum Mail {
     OrdersDone(Box<OrderDone>),
     /// To the admission log. Dropped and counted when its box is full.
     Record(AdmissionRecord),
+    /// Ops to shard: another rate and burst for one dimension, from here on.
+    LimitChange(LimitChange),
     /// Ops to any part: your counters, please.
     StatsAsk,
     /// Any part to ops.

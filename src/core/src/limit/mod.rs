@@ -5,6 +5,7 @@
 
 pub mod book;
 pub mod budget;
+pub mod dimension;
 pub mod gcra;
 pub mod holds;
 pub mod inflight;

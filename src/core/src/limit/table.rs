@@ -329,6 +329,24 @@ impl KeyedLimiter {
         })
     }
 
+    /// What the key of a probe has left after it (charged or refused), and nanoseconds until that grows, rounded up.
+    /// `None` for a key without a slot, or when what is left never grows.
+    pub fn outlook(&self, probe: &Probe) -> Option<(u32, u64)> {
+        let Level { remaining, .. } = self.level(probe.now, probe.key)?;
+        if remaining >= self.rule.policy().capacity() {
+            return Some((remaining, 0));
+        }
+        let now = probe.now.max(self.last);
+        let (Place::Slot { line, slot }, debt) = self.locate(now, probe.key) else {
+            return None;
+        };
+        let words = &self.words[self.words_of(line, slot)];
+        match self.rule.decide(now, debt, words, remaining + 1).verdict {
+            Verdict::Wait { retry_after_ns } => Some((remaining, retry_after_ns)),
+            Verdict::Allow { .. } | Verdict::Never => None,
+        }
+    }
+
     /// The rule in force.
     pub const fn rule(&self) -> &Rule {
         &self.rule

@@ -6,19 +6,21 @@
 use super::Shard;
 use super::asks::{Kind, Pending, ReplyTo, Wait};
 use super::known::Known;
+use super::limits::Told;
 use super::reply::Reply;
 use super::skus::SkuIndex;
 use super::staged::{Span, SubmitCall};
 use crate::ask::{Ask, LedgerOp, Mode, Reserve};
+use crate::limit::dimension::Dim;
 use crate::limit::gcra::Verdict;
 use crate::limit::inflight::SlotsFull;
-use crate::limit::table::{KeyedLimiter, Probe};
 use crate::mail::{Addr, Mail};
 use crate::port::Effects;
 use crate::time::{Now, WallMs};
 use core::net::IpAddr;
 use weir_proto::addr::IpKey;
 use weir_proto::answer::{Code, Reason, RequestState};
+use weir_proto::http::quota::Quota;
 use weir_proto::ids::{SkuKey, UserId};
 use weir_proto::ticket::{Claims, DeviceClaim, Expect, TicketReject, authenticate_with_kid};
 
@@ -34,6 +36,7 @@ const OPENS_IN_STEP_MS: u64 = 1_000;
 pub struct Refusal {
     reason: Reason,
     retry_after_ms: Option<u64>,
+    quota: Option<Quota>,
     opens_in_ms: Option<u64>,
 }
 
@@ -42,12 +45,18 @@ impl From<Reason> for Refusal {
         Self {
             reason,
             retry_after_ms: None,
+            quota: None,
             opens_in_ms: None,
         }
     }
 }
 
 impl Refusal {
+    /// With the limit that refused, for the headers.
+    pub fn with_quota(self, quota: Option<Quota>) -> Self {
+        Self { quota, ..self }
+    }
+
     /// With a wait until the same may be tried again.
     pub fn after(reason: Reason, retry_after_ms: u64) -> Self {
         Self {
@@ -62,10 +71,12 @@ impl From<Refusal> for Reply {
         let Refusal {
             reason,
             retry_after_ms,
+            quota,
             opens_in_ms,
         } = refusal;
         Self {
             retry_after_ms,
+            quota,
             opens_in_ms,
             ..Self::new(reason)
         }
@@ -109,8 +120,8 @@ impl Shard {
             self.counters.soldout_hits += 1;
             return Err(Reason::SoldOutLocal.into());
         }
-        self.user_device_budget(now, index, &claims)?;
-        self.ask(reply_to, index, call, &claims, fx)?;
+        let told = self.user_device_budget(now, index, &claims)?;
+        self.ask(ReplyTo { told, ..reply_to }, index, call, &claims, fx)?;
         Ok(None)
     }
 
@@ -163,8 +174,9 @@ impl Shard {
 
     /// Stage 3: the client's address; soft, the loosest of the keyed limits.
     pub(super) fn source(&mut self, now: Now, client: IpAddr) -> Result<(), Refusal> {
-        let key = self.by_ip.key(&IpKey::new(client).to_bytes());
-        limited(self.by_ip.take(now.mono, key, 1), Reason::LimitedIp)
+        let name = IpKey::new(client).to_bytes();
+        let judged = self.limits.of(Dim::Ip).take(now.mono, &name);
+        self.limits.check(Dim::Ip, &judged)
     }
 
     /// Stage 4: the ticket (B4's order).
@@ -244,18 +256,22 @@ impl Shard {
         now: Now,
         index: SkuIndex,
         claims: &Claims,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Told, Refusal> {
         // A winner's retry after sold-out goes to the ledger and gets its first answer; it takes no stock, so no budget.
         let takes_stock = !self.skus.state(index).is_marked(now.mono);
         let key = self.skus.state(index).key;
-        let user = probe(&mut self.by_user, now, key, &claims.user.0.to_be_bytes());
-        limited(user.verdict, Reason::LimitedUser)?;
+        let name = of_sku(key, &claims.user.0.to_be_bytes());
+        let user = self.limits.of(Dim::User).probe(now.mono, name.bytes());
+        self.limits.check(Dim::User, &user)?;
         let device = match &claims.device {
-            DeviceClaim::Hash(hash) => Some(probe(&mut self.by_device, now, key, hash)),
+            DeviceClaim::Hash(hash) => {
+                let name = of_sku(key, hash);
+                Some(self.limits.of(Dim::Device).probe(now.mono, name.bytes()))
+            }
             DeviceClaim::Unbound | DeviceClaim::Foreign => None, // a foreign text was refused with the ticket
         };
-        if let Some(device) = device {
-            limited(device.verdict, Reason::LimitedDevice)?;
+        if let Some(device) = &device {
+            self.limits.check(Dim::Device, device)?;
         }
         if takes_stock {
             let cost = if self.skus.state(index).mode() == Mode::Degraded {
@@ -267,11 +283,11 @@ impl Shard {
                 return Err(self.busy(Reason::BudgetEmpty));
             }
         }
-        self.by_user.charge(user);
+        self.limits.of(Dim::User).charge(user);
         if let Some(device) = device {
-            self.by_device.charge(device);
+            self.limits.of(Dim::Device).charge(device);
         }
-        Ok(())
+        Ok(self.limits.told(Dim::User, &user))
     }
 
     /// Stages 9 and 10: a slot, then the one ask.
@@ -362,14 +378,26 @@ impl Shard {
     }
 }
 
-/// Probes the limit of one user or device on one SKU; `name`: at most 16 bytes.
-fn probe(limiter: &mut KeyedLimiter, now: Now, sku: SkuKey, name: &[u8]) -> Probe {
+/// The name under which a user or device is limited on one SKU.
+struct OfSku {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl OfSku {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// `name`: at most 16 bytes.
+fn of_sku(sku: SkuKey, name: &[u8]) -> OfSku {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&sku.activity.0.to_be_bytes());
     bytes[8..16].copy_from_slice(&sku.sku.0.to_be_bytes());
-    bytes[16..16 + name.len()].copy_from_slice(name);
-    let key = limiter.key(&bytes[..16 + name.len()]);
-    limiter.probe(now.mono, key, 1)
+    let len = 16 + name.len();
+    bytes[16..len].copy_from_slice(name);
+    OfSku { bytes, len }
 }
 
 /// A limit's word as a refusal; 429 with the exact wait.

@@ -9,11 +9,12 @@ use super::known::Known;
 use super::reply::Reply;
 use super::skus::SkuIndex;
 use super::staged::StatusCall;
-use super::{admit::Refusal, admit::limited, asks::ReplyTo, asks::RequestName};
+use super::{admit::Refusal, asks::ReplyTo, asks::RequestName};
 use crate::ask::{
     Answer, Ask, AskId, Failure, Held, LedgerAnswer, LedgerOp, Lookup, Mode, Outcome,
     ReservationState,
 };
+use crate::limit::dimension::Dim;
 use crate::limit::lease::LeaseGrant;
 use crate::mail::{Addr, Mail};
 use crate::order::contract::{Money, PaymentAnswer, PaymentAsk, PaymentResult};
@@ -213,8 +214,10 @@ impl Shard {
         let claims = self.authentic(call.ticket)?;
         let checked = self.status_ticket(now, call, index, &claims);
         self.verified(checked)?;
-        let key = self.by_status.key(&claims.user.0.to_be_bytes());
-        limited(self.by_status.take(now.mono, key, 1), Reason::LimitedStatus)?;
+        let name = claims.user.0.to_be_bytes();
+        let judged = self.limits.of(Dim::Status).take(now.mono, &name);
+        self.limits.check(Dim::Status, &judged)?;
+        let told = self.limits.told(Dim::Status, &judged);
         let slot = self
             .slots
             .acquire_status()
@@ -226,7 +229,7 @@ impl Shard {
         };
         let due = reply_to.arrived.plus_ms(self.config.request_budget_ms);
         let pending = Pending {
-            reply_to: Some(reply_to),
+            reply_to: Some(ReplyTo { told, ..reply_to }),
             kind: Kind::Status,
             request,
             quantity: 0,

@@ -4,6 +4,7 @@
 //! slot until its result is known (design §12.5); it is asked about by lookup, never sent again. Invariant: an id is
 //! never used twice in a run, so a late or doubled answer finds nothing.
 
+use super::limits::Told;
 use super::reply::Manner;
 use crate::ask::AskId;
 use crate::limit::inflight::Slot;
@@ -24,6 +25,8 @@ pub struct ReplyTo {
     pub manner: Manner,
     /// When its bytes arrived.
     pub arrived: Mono,
+    /// What the limits that admitted it say to its caller.
+    pub told: Told,
 }
 
 /// What was asked.

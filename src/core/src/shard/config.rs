@@ -20,15 +20,19 @@ pub struct KeyedLimit {
     pub rule: Rule,
     /// Rate and burst of all keys together that found no slot.
     pub overflow: Policy,
+    /// A rule that only watches, beside `rule`; it has a table of its own.
+    pub shadow: Option<Rule>,
     /// Slots: 16 bytes each, and the words of the rule's kind.
     pub slots: usize,
 }
 
 impl KeyedLimit {
-    /// Bytes of its table, at most.
-    pub const fn bytes(&self) -> usize {
-        let (kind, policy) = (self.rule.kind(), self.rule.policy());
-        KeyedLimiter::bytes_for(self.slots, kind, policy.capacity())
+    /// Bytes of its table, and of its shadow's.
+    pub fn bytes(&self) -> usize {
+        let rules = [Some(self.rule), self.shadow].into_iter().flatten();
+        rules
+            .map(|rule| KeyedLimiter::bytes_for(self.slots, rule.kind(), rule.policy().capacity()))
+            .sum()
     }
 }
 
@@ -71,6 +75,8 @@ pub struct ShardConfig {
     pub device: KeyedLimit,
     /// Status queries by user.
     pub status: KeyedLimit,
+    /// Answers on which a keyed limit decided carry `RateLimit` and `RateLimit-Policy`.
+    pub rate_limit_headers: bool,
     /// Submits that wait for the ledger.
     pub inflight_max: u32,
     /// Status queries that wait for the ledger; slots of their own.

@@ -4,7 +4,6 @@
 
 use super::Shard;
 use crate::ask::Outcome;
-use crate::limit::table::KeyedLimiter;
 use crate::mail::Mail;
 use crate::stats::{Label, Sample, Stats};
 use crate::time::Now;
@@ -268,14 +267,16 @@ impl Shard {
     }
 
     fn limiter_samples(&self, now: Now, samples: &mut Vec<Sample>) {
-        let limiters: [(&'static str, &KeyedLimiter, Reason); 5] = [
-            ("connect", self.door.by_connect(), Reason::LimitedConnects),
-            ("ip", &self.by_ip, Reason::LimitedIp),
-            ("user", &self.by_user, Reason::LimitedUser),
-            ("device", &self.by_device, Reason::LimitedDevice),
-            ("status", &self.by_status, Reason::LimitedStatus),
+        let reasons = [
+            Reason::LimitedIp,
+            Reason::LimitedUser,
+            Reason::LimitedDevice,
+            Reason::LimitedStatus,
         ];
-        for (dimension, limiter, reason) in limiters {
+        let connect = ("connect", self.door.by_connect(), Reason::LimitedConnects);
+        let keyed = self.limits.all().zip(reasons);
+        let keyed = keyed.map(|((dim, limit), reason)| (dim.word(), limit.live(), reason));
+        for (dimension, limiter, reason) in core::iter::once(connect).chain(keyed) {
             let label = Label::Dimension(dimension);
             let values = [
                 (
@@ -292,6 +293,15 @@ impl Shard {
                 ),
             ];
             samples.extend(values.map(|(name, value)| Sample { name, label, value }));
+        }
+        for (dim, limit) in self.limits.all() {
+            let label = Label::Dimension(dim.word());
+            let mut put = |name, value| samples.push(Sample { name, label, value });
+            put("weir_limiter_policy_changes_total", limit.changes());
+            if let Some(shadow) = limit.shadow_counts() {
+                put("weir_limiter_shadow_would_deny_total", shadow.would_deny);
+                put("weir_limiter_shadow_would_pass_total", shadow.would_pass);
+            }
         }
     }
 }

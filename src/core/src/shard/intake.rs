@@ -7,6 +7,7 @@ use super::asks::ReplyTo;
 use super::config::ShardConfig;
 use super::conns::{Conns, Phase};
 use super::door::{Door, is_proxy};
+use super::limits::Told;
 use super::replies::{Replies, may_read};
 use super::reply::{Manner, Reply};
 use super::route::Route;
@@ -226,6 +227,7 @@ impl Intake<'_> {
                 seq,
                 manner,
                 arrived: now.mono,
+                told: Told::default(),
             },
             call,
         });

@@ -17,6 +17,7 @@ mod drain;
 mod echo;
 mod intake;
 mod known;
+mod limits;
 mod log;
 mod paused;
 mod replies;
@@ -29,12 +30,13 @@ mod wheel;
 pub use wheel::ARM_AHEAD_MS;
 
 use self::asks::{Asks, ReplyTo, RequestName};
-use self::config::{KeyedLimit, ShardConfig};
+use self::config::ShardConfig;
 use self::conns::{Conn, Conns, Overdue, Phase};
 use self::counters::Counters;
 use self::door::Door;
 use self::intake::Intake;
 use self::known::KnownCache;
+use self::limits::Limits;
 use self::paused::Paused;
 use self::replies::Replies;
 use self::reply::{Reply, Stationery};
@@ -42,7 +44,6 @@ use self::skus::Skus;
 use self::staged::{Call, Staged};
 use crate::limit::gcra::Bucket;
 use crate::limit::inflight::{SlotCaps, Slots};
-use crate::limit::table::{KeyedLimiter, TableSpec};
 use crate::limits::{HELD_REPLIES_MAX, LINGER_BYTES_MAX};
 use crate::mail::{Addr, Mail};
 use crate::port::{ConnId, Effects, Event, Handler, Input};
@@ -72,10 +73,7 @@ pub struct Shard {
     known: KnownCache,
     instance: Bucket,
     door: Door,
-    by_ip: KeyedLimiter,
-    by_user: KeyedLimiter,
-    by_device: KeyedLimiter,
-    by_status: KeyedLimiter,
+    limits: Limits,
     payments_out: u32,
     /// The key that the ticket of the request in hand verified under; empty before that, and when it did not.
     verified_kid: KeyId,
@@ -112,22 +110,8 @@ impl Shard {
             secret[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
             secret
         };
-        let mut keyed = |limit: &KeyedLimit| {
-            let spec = TableSpec {
-                slots: limit.slots,
-                rule: limit.rule,
-                overflow: limit.overflow,
-                secret: secret(),
-            };
-            KeyedLimiter::new(now.mono, &spec)
-        };
-        let (by_ip, by_user, by_device, by_status) = (
-            keyed(&config.ip),
-            keyed(&config.user),
-            keyed(&config.device),
-            keyed(&config.status),
-        );
-        let by_connect = keyed(&config.connect);
+        let limits = Limits::new(now.mono, &config, &mut secret);
+        let by_connect = limits::table(now.mono, &config.connect, secret());
         let known = KnownCache::new(config.known_max, secret());
         let door = Door::new(&config, by_connect, secret());
         let skus = Skus::new(
@@ -156,10 +140,7 @@ impl Shard {
             known,
             instance: Bucket::full(config.instance, now.mono),
             door,
-            by_ip,
-            by_user,
-            by_device,
-            by_status,
+            limits,
             payments_out: 0,
             verified_kid: KeyId::default(),
             counters: Counters::new(),
@@ -336,6 +317,7 @@ impl Shard {
         request: Option<&RequestName>,
         fx: &mut Effects,
     ) {
+        let reply = &reply.told(&reply_to.told);
         let latency_us = now.mono.since(reply_to.arrived) / 1_000;
         if !reply.preflight {
             self.counters.reply(reply.reason, latency_us);
@@ -409,6 +391,7 @@ impl Shard {
             Mail::View(view) => self.viewed(now, view, fx),
             Mail::LeaseGrant(grant) => self.leased(now, &grant),
             Mail::PaymentAnswer(answer) => self.payment_answered(now, &answer, fx),
+            Mail::LimitChange(change) => self.limits.change(now, &self.config, &change),
             Mail::StatsAsk => fx.post(Addr::Ops, Mail::Stats(Box::new(self.stats(now)))),
             other => self.counters.misdirected(&other),
         }

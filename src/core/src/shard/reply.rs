@@ -3,6 +3,7 @@
 //! Made by the stages, kept by [`super::replies`] while an earlier request of the same conn waits, written by
 //! [`Reply::write`] into the outbox. Invariant: writing allocates nothing beyond the outbox's growth.
 
+use super::limits::Told;
 use crate::time::WallMs;
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,6 +11,7 @@ use weir_proto::answer::{AnswerBody, Code, Lang, Reason, RequestState, retry_aft
 use weir_proto::http::Connection;
 use weir_proto::http::cors::write_preflight;
 use weir_proto::http::date::DateCache;
+use weir_proto::http::quota::Quota;
 use weir_proto::http::response::{self, Meta, Status};
 use weir_proto::ids::{RequestId, ReservationId};
 
@@ -81,6 +83,8 @@ pub struct Reply {
     pub next_poll_after_ms: Option<u64>,
     /// Exact wait of a 429, jittered wait of a 503.
     pub retry_after_ms: Option<u64>,
+    /// The limit that decided, for the headers.
+    pub quota: Option<Quota>,
     /// Until the sale opens, coarse.
     pub opens_in_ms: Option<u64>,
     /// What argument was wrong.
@@ -102,6 +106,7 @@ impl Reply {
             original: None,
             next_poll_after_ms: None,
             retry_after_ms: None,
+            quota: None,
             opens_in_ms: None,
             detail: Detail::EMPTY,
             allow: None,
@@ -117,6 +122,17 @@ impl Reply {
         }
     }
 
+    /// With what the limits say to an admitted caller: its quota, and not to come before its turn.
+    #[must_use]
+    pub fn told(&self, told: &Told) -> Self {
+        let later = |ms: u64| ms.max(told.pace_ms);
+        Self {
+            quota: self.quota.or(told.quota),
+            next_poll_after_ms: self.next_poll_after_ms.map(later),
+            ..*self
+        }
+    }
+
     /// Appends the whole response to `out`.
     pub fn write(&self, manner: &Manner, stationery: &Stationery<'_>, out: &mut Vec<u8>) {
         let row = self.reason.row();
@@ -126,6 +142,7 @@ impl Reply {
                 .retry_after_ms
                 .map(|ms| u32::try_from(retry_after_header_s(ms)).unwrap_or(u32::MAX)),
             allow: self.allow,
+            quota: self.quota,
             cors_origin: manner
                 .origin
                 .map(|index| stationery.origins[usize::from(index)].as_slice()),

@@ -63,6 +63,7 @@ pub fn keyed(rate: Rate, capacity: u32) -> KeyedLimit {
     let policy = Policy::new(rate, capacity).unwrap();
     KeyedLimit {
         rule: Rule::gcra(policy),
+        shadow: None,
         overflow: policy,
         slots: 4096,
     }
@@ -101,6 +102,7 @@ pub fn config() -> ShardConfig {
         ),
         device: free(),
         status: free(),
+        rate_limit_headers: true,
         inflight_max: 64,
         status_inflight_max: 8,
         sku_inflight_max: 64,
