@@ -1,5 +1,7 @@
 //! A shard's limits as a client and an operator see them: headers, the told pace, a shadow, a change of policy (C1, C6).
 
+#![allow(clippy::unwrap_used)] // a test's unwrap is its assertion
+
 mod shard_kit;
 
 use shard_kit::{Kit, config, keyed, status, submit, ticket};
