@@ -1,0 +1,152 @@
+//! The law of Retry-After over real HTTP, for each kind of rule (C6): who was told to wait r is refused before r and let
+//! in at r. A late arrival cannot falsify the second half; the first is judged only when the client's own clock shows
+//! that the server must have decided before r (the exact instants are in weir-core's `limit_model.rs`).
+#![allow(clippy::unwrap_used)] // helpers of tests are tests too
+
+#[path = "bad_input_world/mod.rs"]
+mod bad_input_world;
+
+use bad_input_world::*;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Refusals that are followed up, per kind.
+const ROUNDS: u32 = 6;
+/// Tries that the machine may spoil by being slow, per kind.
+const VOID_MAX: u32 = 200;
+/// How long before its time the early call is sent.
+const EARLY: Duration = Duration::from_millis(40);
+
+/// The client does what it was told: nothing, for a while.
+fn wait(duration: Duration) {
+    let (_open, nothing) = channel::<()>();
+    assert_eq!(
+        nothing.recv_timeout(duration),
+        Err(RecvTimeoutError::Timeout)
+    );
+}
+
+/// One user who submits again and again, each time with a ticket and request id of its own.
+struct Client {
+    buyer: Buyer,
+    wire: Wire,
+    calls: u32,
+}
+
+impl Client {
+    fn call(&mut self) -> Answer {
+        self.calls += 1;
+        let id = format!("\"request_id\":\"law-{:08}\",", self.calls);
+        let submit = Submit {
+            body: body(7, &id),
+            ..self.buyer.submit(7)
+        };
+        let bytes = self.buyer.bytes(&submit);
+        self.wire.ask(&bytes)
+    }
+
+    /// Calls until refused; the wait that was told, and an instant before the decision.
+    fn until_refused(&mut self) -> (Answer, Instant) {
+        loop {
+            let before = Instant::now();
+            let answer = self.call();
+            if answer.status == 429 {
+                return (answer, before);
+            }
+        }
+    }
+}
+
+/// The exact wait in the body; the headers must agree with it.
+fn told(answer: &Answer) -> Duration {
+    let wait_ms = answer.json()["retry_after_ms"].as_u64().unwrap();
+    let retry_after: u64 = answer.field("Retry-After").unwrap().parse().unwrap();
+    assert!(
+        wait_ms > 0 && retry_after == wait_ms.div_ceil(1_000),
+        "{answer:?}"
+    );
+    let policy = answer.field("RateLimit-Policy").unwrap();
+    assert_eq!(
+        policy, "\"user\";q=2;w=1",
+        "2 per half a second, in whole seconds"
+    );
+    let left = answer.field("RateLimit").unwrap();
+    assert_eq!(left, format!("\"user\";r=0;t={retry_after}"));
+    Duration::from_millis(wait_ms)
+}
+
+fn law(policy: &str) {
+    let shop = Shop::new(&format!("law-{policy}"));
+    shop.edit("stock = 100", "stock = 100000");
+    let limit = "user_rate = \"4/s\"\nuser_burst = 2";
+    shop.set("limits", &format!("{limit}\nuser_policy = \"{policy}\""));
+    let server = shop.start();
+    server.until_ready_is(200);
+    let mut client = Client {
+        buyer: Buyer::of(&shop),
+        wire: server.wire(),
+        calls: 0,
+    };
+    let (mut early, mut due, mut void) = (0, 0, 0);
+    while early < ROUNDS || due < ROUNDS {
+        assert!(
+            void < VOID_MAX,
+            "{policy}: this machine is too slow to come early"
+        );
+        let (refused, before) = client.until_refused();
+        let first = told(&refused);
+        wait(
+            first
+                .saturating_sub(before.elapsed() + EARLY)
+                .max(Duration::from_micros(1)),
+        );
+        let again = client.call();
+        let heard = Instant::now();
+        // The body's wait is rounded up by less than a millisecond.
+        let surely_early = heard.duration_since(before) + Duration::from_millis(1) < first;
+        if !surely_early {
+            void += 1;
+            continue;
+        }
+        assert_eq!(again.status, 429, "{policy}: refused before its time");
+        let rest = told(&again);
+        assert!(rest <= first, "{policy}: a refusal lengthens no wait");
+        early += 1;
+        wait(
+            rest.saturating_sub(heard.elapsed())
+                .max(Duration::from_micros(1)),
+        ); // from the answer on: never too short
+        let late = client.call();
+        assert_ne!(late.status, 429, "{policy}: let in at its time");
+        due += 1;
+    }
+    server.stop();
+    println!(
+        "Retry-After over HTTP: {policy}: {early} early calls refused, {due} calls at their time let in, {void} void"
+    );
+}
+
+#[test]
+fn gcra_keeps_the_law() {
+    law("gcra");
+}
+
+#[test]
+fn the_fixed_window_keeps_the_law() {
+    law("fixed-window");
+}
+
+#[test]
+fn the_sliding_log_keeps_the_law() {
+    law("sliding-log");
+}
+
+#[test]
+fn the_sliding_counter_keeps_the_law() {
+    law("sliding-counter");
+}
+
+#[test]
+fn the_leaky_bucket_keeps_the_law() {
+    law("leaky-bucket");
+}
