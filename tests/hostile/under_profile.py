@@ -42,7 +42,14 @@ def numbers():
     )
     if made.returncode != 0:
         fail(made.stderr)
-    return {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)\n", made.stdout)}
+    defined = dict(re.findall(r"#define (__NR\w+) (\w+)\n", made.stdout))
+    known = {}
+    for name, value in defined.items():
+        while value in defined:  # aarch64: __NR_mmap is __NR3264_mmap, and that is a number
+            value = defined[value]
+        if name.startswith("__NR_") and value.isdigit():
+            known[name.removeprefix("__NR_")] = int(value)
+    return known
 
 
 def action(name, errno_ret):

@@ -93,3 +93,105 @@ fn ready(conns: &Conns, id: ConnId, fx: &Effects) -> bool {
     };
     conns.get(id).is_some_and(is_idle) && may_read(conns, id, fx)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::Op;
+    use crate::shard::conns::Timeouts;
+    use crate::time::{Mono, Now, WallMs};
+    use core::net::{IpAddr, Ipv4Addr};
+
+    const CONNS_MAX: usize = 4;
+
+    struct Bench {
+        conns: Conns,
+        paused: Paused,
+        fx: Effects,
+        generation: u32,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let timeouts = Timeouts {
+                head_ms: 5_000,
+                body_ms: 5_000,
+                idle_ms: 5_000,
+                write_ms: 5_000,
+                linger_ms: 5_000,
+            };
+            Self {
+                conns: Conns::new(Mono(0), CONNS_MAX, timeouts),
+                paused: Paused::new(CONNS_MAX),
+                fx: Effects::new(CONNS_MAX),
+                generation: 0,
+            }
+        }
+
+        /// A connection that has read what it could and is paused.
+        fn paused(&mut self, slot: u32) -> ConnId {
+            self.generation += 1;
+            let id = ConnId {
+                slot,
+                generation: self.generation,
+            };
+            let now = Now {
+                mono: Mono(0),
+                wall: WallMs(0),
+            };
+            let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            self.conns.open(now, id, client, Phase::Open);
+            self.fx.open_conn(id);
+            self.paused.pause(&mut self.conns, id, &mut self.fx);
+            id
+        }
+
+        /// Who reads again after a turn's end.
+        fn resumed(&mut self, replies: &Replies) -> Vec<ConnId> {
+            self.paused.resume(&mut self.conns, replies, &mut self.fx);
+            let mut ops = Vec::new();
+            self.fx.take_ops(&mut ops);
+            let reads = |op| match op {
+                Op::Receive(id, true) => Some(id),
+                _ => None,
+            };
+            ops.into_iter().filter_map(reads).collect()
+        }
+    }
+
+    #[test]
+    fn who_wants_a_place_gets_it_in_turn_and_who_waits_for_itself_is_not_looked_at() {
+        let (full, roomy) = (Replies::new(0), Replies::new(1));
+        let mut bench = Bench::new();
+        let ids = [2, 0, 1].map(|slot| bench.paused(slot));
+        if let Some(conn) = bench.conns.get_mut(ids[1]) {
+            conn.next_in = 1; // it waits for a reply of its own
+        }
+        assert_eq!(bench.resumed(&full), []);
+        assert_eq!(bench.paused.starved.len(), 2);
+        assert_eq!(bench.resumed(&roomy), [ids[0], ids[2]]);
+        assert_eq!(bench.resumed(&roomy), []);
+        if let Some(conn) = bench.conns.get_mut(ids[1]) {
+            conn.next_out = 1;
+        }
+        assert_eq!(bench.resumed(&roomy), [], "nobody said that it happened");
+        bench.paused.stir(&mut bench.conns, ids[1]);
+        bench.paused.stir(&mut bench.conns, ids[1]);
+        assert_eq!(bench.resumed(&roomy), [ids[1]]);
+    }
+
+    #[test]
+    fn the_queue_for_places_is_bounded_though_clients_come_and_go() {
+        let full = Replies::new(0);
+        let mut bench = Bench::new();
+        let mut last = bench.paused(0);
+        for _ in 0..100 {
+            assert_eq!(bench.resumed(&full), []);
+            bench.conns.close(last);
+            last = bench.paused(0);
+        }
+        assert_eq!(bench.resumed(&full), []);
+        assert!(bench.paused.starved.len() <= CONNS_MAX);
+        assert_eq!(bench.resumed(&Replies::new(1)), [last]);
+    }
+}
