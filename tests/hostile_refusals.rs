@@ -26,10 +26,12 @@ use weir_core::rng::Rng;
 const REFUSALS: usize = 10_000;
 /// Of these, heads that never end: their deadline refuses them.
 const OVERDUE: usize = 400;
-/// Connections at one time.
-const WAVE: usize = 400;
-/// What a client sends behind a refusal, at most: more than every buffer in between, below what a server drains.
-const FLOOD_BYTES_MAX: u64 = 768 * 1024;
+/// Connections at one time: two waves are fewer than a door tells why they must go (a sixteenth of `conns_max`).
+const WAVE: usize = 100;
+/// Of these, connections above their address's rate: they are refused at the door, before anything is read.
+const AT_THE_DOOR: usize = 400;
+/// What a client sends behind a refusal, at most: several times what a driver holds, below what a shard drains.
+const FLOOD_BYTES_MAX: u64 = 320 * 1024;
 
 /// A server of one shard; `lines`: for its section `limits`.
 fn server(driver: &str, name: &str, lines: &str) -> (Shop, Running) {
@@ -205,6 +207,21 @@ fn trickle(port: u16, count: &mut Count) {
     }
 }
 
+/// Connections that come too fast: what they send is good, and nobody reads it.
+fn at_the_door(driver: &str, count: &mut Count) {
+    let (shop, running) = server(driver, "door", "");
+    running.stop();
+    shop.edit("connect_rate = \"1000000/s\"", "connect_rate = \"1/h\"");
+    shop.edit("connect_burst = 1000000", "connect_burst = 1");
+    let running = shop.start();
+    let port = running.listen.port();
+    let mut first = Line::to(port, 0);
+    first.send(GOOD);
+    assert!(first.read_until(|bytes| bytes.starts_with(b"HTTP/1.1 404 ")));
+    flood(port, &[bad(429, GOOD)], AT_THE_DOOR, count);
+    running.stop();
+}
+
 #[test]
 fn ten_thousand_refusals_are_read_by_clients_that_go_on_sending() {
     for driver in DRIVERS {
@@ -223,8 +240,10 @@ fn ten_thousand_refusals_are_read_by_clients_that_go_on_sending() {
         let mut kinds = kinds();
         kinds.push(busy);
         let mut count = Count::default();
-        flood(port, &kinds, REFUSALS - OVERDUE, &mut count);
+        flood(port, &kinds, REFUSALS - OVERDUE - AT_THE_DOOR, &mut count);
         trickle(port, &mut count);
+        running.stop();
+        at_the_door(driver, &mut count);
         let text = format!(
             "{driver}: {}/{REFUSALS} refusals readable {:?}\n",
             count.sum(),
@@ -235,7 +254,6 @@ fn ten_thousand_refusals_are_read_by_clients_that_go_on_sending() {
         let lost: Vec<&String> = count.lost.iter().take(10).collect();
         assert!(count.lost.is_empty(), "{driver}: {lost:#?}");
         assert_eq!(count.sum(), REFUSALS);
-        running.stop();
     }
 }
 
