@@ -321,20 +321,78 @@ fn a_clock_that_was_never_set_is_refused() {
     says(&text, &["clock is before 2025", "NTP"]);
 }
 
+/// R66: a container's default.
 #[test]
-fn io_uring_forbidden_names_the_cause_and_the_remedy() {
+fn io_uring_forbidden_runs_on_epoll_and_names_the_cause_and_the_remedy() {
     let shop = Shop::new("no-uring");
     let wrapper = compile("no_uring", &[]);
-    let text = refusal(&[wrapper.to_str().unwrap(), weir()], &shop);
+    for refused in ["all", "setup", "register", "enter"] {
+        let mut command = Command::new(&wrapper);
+        command.args([refused, weir(), "serve", "--config"]);
+        command.arg(shop.toml());
+        let running = Running::of(command);
+        let metrics = running.get_ops("/metrics").body;
+        says(&metrics, &["weir_driver_info{driver=\"epoll\"} 1"]);
+        let said = running.stop();
+        let why = said.lines().find(|line| line.contains("epoll"));
+        says(
+            why.unwrap_or(&said),
+            &[
+                "weir: runs on epoll, not on uring",
+                "io_uring is forbidden here",
+                "seccomp",
+                "kernel.io_uring_disabled=0",
+            ],
+        );
+    }
     let _ = fs::remove_file(wrapper);
-    says(
-        &text,
-        &[
-            "io_uring is forbidden here",
-            "seccomp",
-            "kernel.io_uring_disabled=0",
-        ],
-    );
+}
+
+/// R66: who asks for a driver by name gets that one or an end with EX_CONFIG, so that a supervisor does not try again.
+#[test]
+fn a_driver_that_was_asked_for_and_cannot_run_ends_with_78() {
+    let shop = Shop::new("forced");
+    let wrapper = compile("no_uring", &[]);
+    let ends_with_78 = |program: &[&str], parts: &[&str]| {
+        let output = run(program, &shop);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(78), "{text}");
+        says(text.lines().last().unwrap_or_default(), parts);
+    };
+    for driver in ["uring", "monoio"] {
+        shop.set("server", &format!("driver = \"{driver}\""));
+        let forbidden = [wrapper.to_str().unwrap(), "all", weir()];
+        ends_with_78(&forbidden, &["weir: driver", driver, "--driver auto"]);
+        shop.edit(&format!("driver = \"{driver}\"\n"), "");
+    }
+    let _ = fs::remove_file(wrapper);
+    if !weir_io::choice::HAS_GLOMMIO {
+        shop.set("server", "driver = \"glommio\"");
+        ends_with_78(&[weir()], &["built without glommio", "--features glommio"]);
+    }
+}
+
+#[test]
+fn every_driver_of_this_build_serves_and_says_which_it_is() {
+    let shop = Shop::new("drivers");
+    for name in ["uring", "epoll", "monoio", "glommio"] {
+        if name == "glommio" && !weir_io::choice::HAS_GLOMMIO {
+            continue;
+        }
+        let mut command = shop.command();
+        command.args(["--driver", name]);
+        let running = Running::of(command);
+        let answer = running
+            .wire()
+            .ask(b"GET /nothing HTTP/1.1\r\nHost: shop\r\n\r\n");
+        assert_eq!(answer.status, 404, "{name}: {answer:?}");
+        let metrics = running.get_ops("/metrics").body;
+        says(
+            &metrics,
+            &[&format!("weir_driver_info{{driver=\"{name}\"}} 1")],
+        );
+        running.stop();
+    }
 }
 
 #[test]

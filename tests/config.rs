@@ -255,8 +255,8 @@ const BAD: &[(&str, &str, &[&str])] = &[
     ),
     (
         "[server]",
-        "[server]\ndriver = \"epoll\"",
-        &["server.driver", "\"uring\""],
+        "[server]\ndriver = \"kqueue\"",
+        &["server.driver", "\"auto\"", "\"uring\"", "\"epoll\""],
     ),
     (
         "[server]",

@@ -1,6 +1,9 @@
-//! `weir demo` as a program: a small sale on one and on two shards keeps every promise, and a planted fault breaks one.
+//! `weir demo` as a program: a small sale on one and on two shards, and on every driver, keeps every promise, and a planted fault breaks one.
 
 #![allow(clippy::unwrap_used)] // a test may panic
+
+#[path = "support/compiler.rs"]
+mod compiler;
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -146,6 +149,36 @@ fn the_same_on_two_shards() {
     ]);
     keeps_every_promise(&output, 200);
     assert_eq!(report(&output)["shards"], 2);
+}
+
+/// R66: under a filter that answers EPERM to every io_uring call the whole sale runs on epoll, with the same results.
+#[test]
+fn where_io_uring_is_refused_the_same_sale_runs_on_epoll() {
+    let wrapper = new_dir(&format!("no-uring-{}", std::process::id()));
+    compiler::compile("tests/hostile/no_uring.c", &wrapper, &[]);
+    let output = Command::new(&wrapper)
+        .args(["all", WEIR, "demo", "--json"])
+        .args(["--buyers", "20000", "--stock", "200", "--shards", "1"])
+        .output()
+        .unwrap();
+    let _ = std::fs::remove_file(wrapper);
+    keeps_every_promise(&output, 200);
+    assert_eq!(report(&output)["driver"], "epoll");
+    let said = words(&output);
+    let why = said
+        .lines()
+        .find(|line| line.starts_with("weir: runs on epoll, not on uring: io_uring"));
+    let why = why.unwrap_or_else(|| panic!("no line says why:\n{said}"));
+    println!("{why}");
+}
+
+#[test]
+fn the_same_on_monoio() {
+    let output = demo(&[
+        "--buyers", "20000", "--stock", "200", "--driver", "monoio", "--seed", "3",
+    ]);
+    keeps_every_promise(&output, 200);
+    assert_eq!(report(&output)["driver"], "monoio");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use weir_core::port::{Effects, Event, Handler};
 use weir_core::record::AdmissionRecord;
 use weir_core::stats::Stats;
 use weir_core::time::{Mono, Now, WallMs};
+use weir_io::choice::DriverKind;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
 use weir_proto::answer::Reason;
@@ -88,7 +89,7 @@ fn every_sample_of_every_real_part_has_a_row_in_the_table() {
     std::fs::remove_dir_all(&dir).unwrap();
     let post = PostOffice::new([Addr::Log]).unwrap();
     for samples in [
-        driver_samples(&DriverStats::default()),
+        driver_samples(DriverKind::Uring, &DriverStats::default()),
         post_samples(&post),
         process::samples(),
     ] {

@@ -96,3 +96,91 @@ pub fn run(
         DriverKind::Glommio => Err(DriverError::NotBuilt("glommio")),
     }
 }
+
+/// What an operator asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// uring, and epoll where the kernel refuses it.
+    Auto,
+    /// This one or none.
+    Only(DriverKind),
+}
+
+/// Which driver runs, and why it is not the best one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The driver; it was tried out.
+    pub kind: DriverKind,
+    /// For the operator, one line; `None`: it is what was asked for.
+    pub note: Option<String>,
+}
+
+impl Wanted {
+    /// All words for it, on the command line and in the configuration.
+    pub const NAMES: [&str; 5] = ["auto", "uring", "epoll", "monoio", "glommio"];
+
+    /// What `name` asks for; `None` when it is not one of [`Self::NAMES`].
+    pub fn named(name: &str) -> Option<Self> {
+        if name == "auto" {
+            return Some(Self::Auto);
+        }
+        let mut all = DriverKind::ALL.into_iter();
+        all.find(|kind| kind.name() == name).map(Self::Only)
+    }
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Only(kind) => kind.name(),
+        }
+    }
+
+    /// Tries out what is asked for, before any part runs.
+    ///
+    /// # Errors
+    /// The one that was asked for, and why it cannot run here.
+    pub fn choose(self) -> Result<Chosen, (DriverKind, DriverError)> {
+        let kind = match self {
+            Self::Auto => DriverKind::Uring,
+            Self::Only(kind) => kind,
+        };
+        let epoll = DriverKind::Epoll;
+        match kind.try_out() {
+            Ok(()) => Ok(Chosen { kind, note: None }),
+            Err(refusal) if self == Self::Auto => match epoll.try_out() {
+                Ok(()) => Ok(Chosen {
+                    kind: epoll,
+                    note: Some(format!("runs on epoll, not on uring: {refusal}")),
+                }),
+                Err(error) => Err((epoll, error)),
+            },
+            Err(error) => Err((kind, error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_driver_has_its_word_and_one_that_was_not_built_names_its_feature() {
+        for name in Wanted::NAMES {
+            assert_eq!(Wanted::named(name).map(Wanted::name), Some(name));
+        }
+        assert_eq!(Wanted::named("kqueue"), None);
+        assert_eq!(
+            Wanted::Only(DriverKind::Epoll).choose().unwrap(),
+            Chosen {
+                kind: DriverKind::Epoll,
+                note: None
+            }
+        );
+        if !HAS_GLOMMIO {
+            let (kind, error) = Wanted::Only(DriverKind::Glommio).choose().unwrap_err();
+            assert_eq!(kind, DriverKind::Glommio);
+            assert!(error.to_string().contains("--features glommio"));
+        }
+    }
+}

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use weir_io::choice::Wanted;
 
 /// Sell a stock to a crowd on this machine, over real sockets, and prove that the books balance.
 ///
@@ -14,7 +15,7 @@ use std::time::Instant;
 /// it prints what each kind was answered and compares ledger, orders and what the buyers were told.
 #[derive(clap::Args, Clone, Debug)]
 #[command(
-    after_help = "Examples:\n  weir demo\n  weir demo --buyers 100000 --stock 1000 --shards 2\n  weir demo --json --keep /tmp/sale\n\nExit codes: 0 every promise held, 1 one broke, 2 this machine cannot run it."
+    after_help = "Examples:\n  weir demo\n  weir demo --buyers 100000 --stock 1000 --shards 2\n  weir demo --json --keep /tmp/sale\n\nExit codes: 0 every promise held, 1 one broke, 2 this machine cannot run it, 78 not with the driver that was asked for."
 )]
 pub struct DemoArgs {
     /// How many buyers come.
@@ -26,6 +27,9 @@ pub struct DemoArgs {
     /// Threads of the server; without it, one core is left to the rest.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=crate::config::ceilings::SHARDS_MAX as i64))]
     pub shards: Option<u16>,
+    /// What moves bytes, for server and crowd: auto, uring, epoll, monoio or glommio.
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = super::driver_arg)]
+    pub driver: Wanted,
     /// Which crowd: the same number makes the same buyers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -55,7 +59,14 @@ fn plant_arg(text: &str) -> Result<demo::Plant, String> {
 /// `Broken` with every promise that broke; `Input` when it cannot be run.
 pub fn run(args: &DemoArgs) -> Result<(), CliError> {
     let cores_left = Host::read().cpus_count.saturating_sub(1).max(1);
+    let chosen = args.driver.choose().map_err(|(kind, error)| {
+        CliError::Config(format!("driver {} cannot run here: {error}", kind.name()))
+    })?;
+    if let Some(note) = chosen.note {
+        let _ = writeln!(io::stderr(), "weir: {note}");
+    }
     let config = DemoConfig {
+        driver: chosen.kind,
         buyers: args.buyers,
         stock: args.stock,
         shards: args

@@ -1,7 +1,7 @@
 //! The command line. One file per command: its arguments and `run`.
 //!
 //! To add a command: `mod name;` below, and two lines: one in [`Command`] and one in [`run`]. Exit codes: 0 all is well,
-//! 1 a promise broke or a difference was found, 2 bad input or environment. Messages go to standard error as `weir: …`.
+//! 1 a promise broke or a difference was found, 2 bad input or environment, 78 a driver that was asked for cannot run. Messages go to standard error as `weir: …`.
 
 pub mod bench;
 mod config;
@@ -18,6 +18,7 @@ use clap::{Parser, Subcommand};
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use weir_io::choice::Wanted;
 
 /// A flash-sale admission server: refuses cheaply, never oversells, answers everyone.
 #[derive(Parser)]
@@ -68,6 +69,9 @@ pub enum CliError {
     Broken(String),
     /// Bad input or environment: exit code 2.
     Input(String),
+    /// What was asked for by name cannot run here: exit code 78 (EX_CONFIG of sysexits.h), which a supervisor can be told
+    /// not to try again.
+    Config(String),
 }
 
 impl CliError {
@@ -93,6 +97,7 @@ pub fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(CliError::Broken(message)) => (message, 1),
         Err(CliError::Input(message)) => (message, 2),
+        Err(CliError::Config(message)) => (message, 78),
     };
     // Standard error may be closed; the exit code still says it.
     let _ = writeln!(io::stderr(), "weir: {message}");
@@ -111,6 +116,13 @@ pub fn print(text: &str) -> Result<(), CliError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Reads the name of a driver.
+/// # Errors
+/// What is allowed.
+pub fn driver_arg(name: &str) -> Result<Wanted, String> {
+    Wanted::named(name).ok_or_else(|| format!("must be one of {}", Wanted::NAMES.join(", ")))
 }
 
 /// Reads a duration argument such as `5m` in milliseconds.

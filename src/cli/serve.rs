@@ -2,32 +2,40 @@
 
 use super::CliError;
 use crate::config;
-use crate::serve::{self, footprint_text};
+use crate::serve::{self, ServeError, footprint_text};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
+use weir_io::choice::Wanted;
 
 /// Run the server until SIGTERM or Ctrl-C (a second signal ends it at once).
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  weir serve --config shop/weir.toml\n\nIt prints `serving` with both addresses once every part is ready."
+    after_help = "Examples:\n  weir serve --config shop/weir.toml\n  weir serve --config shop/weir.toml --driver epoll\n\nExit codes: 0 stopped in order, 1 a part failed, 2 bad input or environment, 78 the driver that was asked for cannot run here.\nIt prints `serving` with both addresses once every part is ready."
 )]
 pub struct ServeArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// What moves bytes, whatever the configuration says: auto, uring, epoll, monoio or glommio
+    #[arg(long, value_name = "NAME", value_parser = super::driver_arg)]
+    driver: Option<Wanted>,
 }
 
 /// Runs it.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     weir_io::signals::block().map_err(CliError::input)?; // before any thread: all inherit it
-    let plan = config::load_for_this_host(&args.config).map_err(CliError::input)?;
+    let mut plan = config::load_for_this_host(&args.config).map_err(CliError::input)?;
+    plan.driver = args.driver.unwrap_or(plan.driver);
     // Standard error may be closed; serving does not depend on it.
     let say = |text: String| {
         let _ = writeln!(std::io::stderr(), "weir: {text}");
     };
     say(footprint_text(&plan));
-    let server = serve::start(&plan).map_err(CliError::input)?;
+    let server = serve::start(&plan).map_err(|error| match error {
+        ServeError::Driver(..) => CliError::Config(error.to_string()),
+        error => CliError::input(error),
+    })?;
     server.notes.iter().cloned().for_each(say);
     say(format!(
         "serving http://{} (ops http://{})",

@@ -19,6 +19,7 @@ use weir_core::limits::MAILBOX_MAX;
 use weir_core::sale::Sale;
 use weir_core::shard::config::{KeyedLimit, ShardConfig};
 use weir_core::shard::conns::Timeouts;
+use weir_io::choice::Wanted;
 use weir_proto::addr::Source;
 use weir_proto::payment::PaymentKey;
 use weir_proto::ticket::{KeyRing, TicketKey};
@@ -49,10 +50,7 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
     let store = StorePlan {
         dir: dir.join(server.text("data_dir")),
     };
-    let driver = match server.text("driver").as_str() {
-        "uring" => Driver::Uring,
-        _ => unreachable!("the table allows the drivers above only"),
-    };
+    let driver = Wanted::named(&server.text("driver")).unwrap_or(Wanted::Auto); // a wrong word is reported already
     let skus_count: usize = sale
         .activities
         .iter()

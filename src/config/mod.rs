@@ -22,7 +22,7 @@ mod value;
 pub use explain::explain;
 pub use host::{Footprint, Host, check};
 pub use instant::{instant, instant_text};
-pub use plan::{Driver, LogTarget, OpsPlan, Plan, StorePlan};
+pub use plan::{LogTarget, OpsPlan, Plan, StorePlan};
 pub use problem::{Problem, Problems};
 pub use starter::{Setting, fresh_sale, starter};
 

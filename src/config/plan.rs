@@ -11,14 +11,8 @@ use std::sync::Arc;
 use weir_core::limit::lease::ShardId;
 use weir_core::sale::Sale;
 use weir_core::shard::config::ShardConfig;
+use weir_io::choice::Wanted;
 use weir_proto::ticket::KeyRing;
-
-/// Which loop moves bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
-    /// Our own on io_uring.
-    Uring,
-}
 
 /// Everything that the program is told. `Debug` shows no key, salt or price list.
 #[derive(Clone)]
@@ -29,8 +23,8 @@ pub struct Plan {
     pub listen: SocketAddr,
     /// Shards, 1 or more.
     pub shards_count: u16,
-    /// Driver.
-    pub driver: Driver,
+    /// Which driver moves bytes.
+    pub driver: Wanted,
     /// What is sold.
     pub sale: Arc<Sale>,
     /// What every shard gets alike, limits already divided by `shards_count`; see [`Plan::shard_config`].

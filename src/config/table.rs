@@ -5,6 +5,7 @@
 
 use super::ceilings::*;
 use super::value::Kind;
+use weir_io::choice::Wanted;
 
 /// How a key gets its value when the file does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,10 +139,10 @@ pub const KEYS: &[Key] = &[
     key(
         "server",
         "driver",
-        Kind::Choice(&["uring"]),
-        Default::Is("\"uring\""),
-        "\"uring\"",
-        "How bytes move. uring needs Linux 6.1 or later with io_uring allowed.",
+        Kind::Choice(&Wanted::NAMES),
+        Default::Is("\"auto\""),
+        "\"epoll\"",
+        "How bytes move. \"auto\" takes uring and, where the kernel or a seccomp filter refuses it, says so and takes epoll; any other runs or ends `weir serve` with exit code 78. uring needs Linux 6.1 or later with io_uring allowed; epoll runs everywhere, with the same results; monoio is its io_uring twin; glommio needs a build with the cargo feature of that name.",
     ),
     key(
         "server",

@@ -37,10 +37,11 @@ use std::time::{Duration, Instant};
 use tally::{Shelf, Tally};
 use weir_bench::client::{Client, ClientConfig};
 use weir_core::mail::Addr;
+use weir_io::choice::{self, DriverKind};
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
 use words::Words;
 
 /// How often the progress is looked at.
@@ -55,6 +56,8 @@ pub struct DemoConfig {
     pub stock: u64,
     /// Shards of the server.
     pub shards: u16,
+    /// What moves bytes, for server and crowd.
+    pub driver: DriverKind,
     /// The crowd's seed.
     pub seed: u64,
     /// Where to keep the files; `None`: a temporary directory.
@@ -99,6 +102,7 @@ pub fn run(config: &DemoConfig, mut look: impl FnMut(&Live)) -> Result<DemoRepor
     let size = Size {
         stock: config.stock,
         shards: config.shards,
+        driver: config.driver,
         connections: CONNECTIONS,
     };
     let scene = Scene::make(config.keep.as_deref(), size)?;
@@ -113,7 +117,7 @@ pub fn run(config: &DemoConfig, mut look: impl FnMut(&Live)) -> Result<DemoRepor
         restock,
         seed: config.seed,
     };
-    let load = Load::start(&scene, &server, cast, crowd_cpu)?;
+    let load = Load::start(&scene, &server, cast, (config.driver, crowd_cpu))?;
     let watched = watch(&mut server, &load, restock, &mut look)?;
     let tally = load.end()?;
     let server_end = server.stop();
@@ -127,6 +131,7 @@ pub fn run(config: &DemoConfig, mut look: impl FnMut(&Live)) -> Result<DemoRepor
         stock: config.stock,
         restocked: watched.restocked,
         shards: config.shards,
+        driver: config.driver.name(),
         seed: config.seed,
         server_cpu_us: watched.cpu_us,
         server_requests: watched.requests,
@@ -173,7 +178,7 @@ impl Load {
         scene: &Scene,
         server: &Server,
         cast: Cast,
-        cpu: Option<usize>,
+        (kind, cpu): (DriverKind, Option<usize>),
     ) -> Result<Self, DemoError> {
         let start_ms = weir_io::clock::read().wall.0;
         let words = Words::new(&scene.plan, server.listen.to_string(), cast.seed, start_ms);
@@ -193,15 +198,16 @@ impl Load {
         // The crowd gets no mail; the box is only the bell that the drain switch rings.
         let post = Arc::new(PostOffice::new([Addr::Ops]).map_err(DemoError::input)?);
         let drain = Arc::new(DrainSwitch::new(Arc::clone(&post)));
-        let ring = UringConfig {
+        let driver = DriverConfig {
             conns_max: CONNECTIONS,
             cpu,
-            ..UringConfig::new(Addr::Ops)
+            ..DriverConfig::new(Addr::Ops)
         };
         let switch = Arc::clone(&drain);
         let body = move || {
-            uring::run(
-                ring,
+            choice::run(
+                kind,
+                driver,
                 Box::new(client),
                 post,
                 switch,

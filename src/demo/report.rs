@@ -56,6 +56,8 @@ pub struct DemoReport {
     pub books: BooksReport,
     /// Shards of the server.
     pub shards: u16,
+    /// What moved bytes, for server and crowd.
+    pub driver: &'static str,
     /// The seed of the crowd.
     pub seed: u64,
     /// Promises that broke, in words; empty when all held.
@@ -116,6 +118,8 @@ pub struct Facts {
     pub restocked: u64,
     /// Shards.
     pub shards: u16,
+    /// Driver.
+    pub driver: &'static str,
     /// Seed.
     pub seed: u64,
     /// Server CPU of the rush, microseconds.
@@ -175,6 +179,7 @@ impl DemoReport {
             },
             books: totals,
             shards: facts.shards,
+            driver: facts.driver,
             seed: facts.seed,
             broken: Vec::new(),
             picture: tally.latency.picture(40),

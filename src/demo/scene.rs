@@ -9,6 +9,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weir_core::time::WallMs;
+use weir_io::choice::DriverKind;
 
 /// A directory of the demo; a temporary one is removed at the end unless a promise broke.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub struct Size {
     pub stock: u64,
     /// Shards.
     pub shards: u16,
+    /// What moves bytes.
+    pub driver: DriverKind,
     /// Connections of the load; each shard must take them all.
     pub connections: u32,
 }
@@ -116,6 +119,7 @@ fn toml_text(now: WallMs, size: Size) -> Result<String, DemoError> {
     settings.extend([
         ("server", "listen", text("127.0.0.1:0")),
         ("server", "shards", size.shards.to_string()),
+        ("server", "driver", text(size.driver.name())),
         ("server", "conns_max", (size.connections * 2).to_string()),
         ("ops", "listen", text("127.0.0.1:0")),
         ("limits", "instance_rate", text("1000000/s")),

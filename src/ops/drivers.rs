@@ -1,12 +1,13 @@
 //! The drivers' and the post office's counters as samples: they have no mailbox to ask.
 
 use weir_core::stats::{Label, Sample};
+use weir_io::choice::DriverKind;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
 
-/// The counters of one driver, or of several that share one.
-pub fn driver_samples(stats: &DriverStats) -> Vec<Sample> {
-    [
+/// Which driver it is; the counters of one, or of several that share them.
+pub fn driver_samples(kind: DriverKind, stats: &DriverStats) -> Vec<Sample> {
+    let counters = [
         ("weir_driver_accepts_total", &stats.accepts),
         ("weir_driver_accept_errors_total", &stats.accept_errors),
         ("weir_driver_recv_enobufs_total", &stats.recv_enobufs),
@@ -28,8 +29,13 @@ pub fn driver_samples(stats: &DriverStats) -> Vec<Sample> {
         name,
         label: Label::None,
         value: counter.get(),
-    })
-    .to_vec()
+    });
+    let which = Sample {
+        name: "weir_driver_info",
+        label: Label::Driver(kind.name()),
+        value: 1,
+    };
+    std::iter::once(which).chain(counters).collect()
 }
 
 /// The counters of the post office.

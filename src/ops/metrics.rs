@@ -175,6 +175,7 @@ metrics! {
     "weir_ops_samples_unknown" Gauge Sum One "Samples on this page whose name is not in the table; always 0 but for a bug.";
     "weir_ops_parts_silent" Gauge Sum One "Parts whose samples are missing on this page because they did not answer in time.";
     // The drivers.
+    "weir_driver_info" Gauge Max One "1 for the driver that carries shards and operator: uring, epoll, monoio or glommio.";
     "weir_driver_accepts_total" Counter Sum One "Connections that the drivers accepted.";
     "weir_driver_accept_errors_total" Counter Sum One "Accepts that failed: no descriptor, no memory, or the peer had gone.";
     "weir_driver_recv_enobufs_total" Counter Sum One "Receives that found no buffer and were armed again.";

@@ -182,6 +182,7 @@ fn put_labels(out: &mut String, label: Shown) {
         }
         Shown::Own(Label::Shard(shard)) => put_pairs(out, &[("instance", shard.0.to_string())]),
         Shown::Own(Label::Result(result)) => put_pairs(out, &[("result", text(result))]),
+        Shown::Own(Label::Driver(driver)) => put_pairs(out, &[("driver", text(driver))]),
         Shown::Own(Label::BucketUs(u64::MAX)) => put_pairs(out, &[("le", text("+Inf"))]),
         Shown::Own(Label::BucketUs(bound)) => put_pairs(out, &[("le", bound.to_string())]),
     }

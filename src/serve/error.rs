@@ -7,11 +7,14 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use weir_core::ledger::RecoverError;
+use weir_io::choice::DriverKind;
 use weir_io::error::{DriverError, ListenError};
 
 /// See the module.
 #[derive(Debug)]
 pub enum ServeError {
+    /// The driver that was asked for cannot run here.
+    Driver(DriverKind, DriverError),
     /// The ledger's store.
     Ledger(StoreError),
     /// The order store.
@@ -49,6 +52,11 @@ pub enum ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Driver(kind, error) => write!(
+                f,
+                "driver {} cannot run here: {error}. With `--driver auto` weir runs on epoll where io_uring is refused",
+                kind.name()
+            ),
             Self::Ledger(error) => error.fmt(f),
             Self::Orders(error) => error.fmt(f),
             Self::Audit(error) => error.fmt(f),

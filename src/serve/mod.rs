@@ -1,7 +1,7 @@
 //! `weir serve`: opens the stores, starts every part on its thread, tells when it serves, and ends in order.
 //!
-//! Called by the command line. Parts: shards (uring, pinned), owner, ledger store, worker, order store, log (mailbox
-//! threads), ops (uring). They end in stages, so that each finds the parts it needs alive: shards, worker, owner, rest.
+//! Called by the command line. Parts: shards (the driver that was chosen, pinned), owner, ledger store, worker, order store,
+//! log (mailbox threads), ops (the same driver). They end in stages, so that each finds the parts it needs alive: shards, worker, owner, rest.
 
 mod error;
 mod files;
@@ -30,13 +30,14 @@ use weir_core::limit::lease::ShardId;
 use weir_core::mail::Addr;
 use weir_core::order::worker::Worker;
 use weir_core::port::Handler;
+use weir_io::choice::{self, DriverKind};
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::error::DriverError;
 use weir_io::mailbox::{MailboxConfig, run_mailbox};
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
 use weir_io::{affinity, clock, rlimit, signals};
 
 /// How long the parts may take until `/readyz` is 200: recovery reads the whole journal.
@@ -83,6 +84,8 @@ struct Hall {
     news: Sender<News>,
     /// One for all: a counter's cache line is touched once per turn.
     stats: Arc<DriverStats>,
+    /// What carries the parts with sockets.
+    kind: DriverKind,
 }
 
 impl Hall {
@@ -117,10 +120,10 @@ impl Hall {
     }
 
     /// Runs a part that has sockets.
-    fn ring(
+    fn sockets(
         &self,
         stage: &mut Stage,
-        config: UringConfig,
+        config: DriverConfig,
         handler: Box<dyn Handler>,
     ) -> Result<(), ServeError> {
         let (post, drain, stats) = (
@@ -128,8 +131,9 @@ impl Hall {
             Arc::clone(&stage.drain),
             Arc::clone(&self.stats),
         );
+        let kind = self.kind;
         self.spawn(stage, config.addr, move || {
-            uring::run(config, handler, post, drain, stats)
+            choice::run(kind, config, handler, post, drain, stats)
         })
     }
 
@@ -167,11 +171,16 @@ fn name_of(addr: Addr) -> String {
 /// [`ServeError`]: each says what, where and the remedy. Nothing runs then.
 pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     rlimit::raise_open_files().map_err(ServeError::Limits)?;
+    let chosen = plan
+        .driver
+        .choose()
+        .map_err(|(kind, error)| ServeError::Driver(kind, error))?;
     // The stores first: they refuse another server's directory before any socket is bound.
     let ledger = LedgerStore::open(&planted::ledger_config(&plan.store.dir))?;
     let orders = planted::open_orders(&plan.store.orders())?;
     files::pair(plan, &ledger, &orders)?;
-    let notes = files::rehearse(plan, &ledger)?;
+    let mut notes = files::rehearse(plan, &ledger)?;
+    notes.extend(chosen.note);
     let audit = AuditLog::open(&plan.ops.audit_log)?;
     let at = |key| move |error| ServeError::Listen(key, error);
     let listeners = ListenSocket::bind_shared(plan.listen, usize::from(plan.shards_count))
@@ -198,6 +207,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         post,
         news: sender.clone(),
         stats: Arc::default(),
+        kind: chosen.kind,
     };
 
     let (mut rest, mut owner, mut worker, mut front) =
@@ -257,17 +267,17 @@ fn start_ops(
     listener: ListenSocket,
     config: OpsConfig,
 ) -> Result<(), ServeError> {
-    let ring = UringConfig {
+    let driver = DriverConfig {
         listen: Some(listener),
         conns_max: OPS_CONNS_MAX as u32,
         ring_entries: 128,
         recv_buffers: 64,
-        ..UringConfig::new(Addr::Ops)
+        ..DriverConfig::new(Addr::Ops)
     };
-    hall.ring(stage, ring, Box::new(OpsListener::new(config)?))
+    hall.sockets(stage, driver, Box::new(OpsListener::new(config)?))
 }
 
-/// One ring, one listener and one core for each shard.
+/// One driver, one listener and one core for each shard.
 fn start_shards(
     plan: &Plan,
     hall: &Hall,
@@ -278,13 +288,17 @@ fn start_shards(
     for (index, listener) in (0_u16..).zip(listeners) {
         let shard = ShardId(index);
         let config = plan.shard_config(shard, seed()?, seed()?);
-        let ring = UringConfig {
+        let driver = DriverConfig {
             listen: Some(listener),
             conns_max: config.conns_max as u32,
             cpu: Some(cpus[usize::from(index) % cpus.len()]),
-            ..UringConfig::new(Addr::Shard(shard))
+            ..DriverConfig::new(Addr::Shard(shard))
         };
-        hall.ring(stage, ring, Box::new(planted::shard(clock::read(), config)))?;
+        hall.sockets(
+            stage,
+            driver,
+            Box::new(planted::shard(clock::read(), config)),
+        )?;
     }
     Ok(())
 }
@@ -307,7 +321,7 @@ fn ops_config(
         keys: Arc::clone(&plan.shard.keys),
         entropy: crate::ops::entropy::Entropy::new(crate::keys::random().map_err(random)?),
         parts,
-        sources: sources::sources(&hall.stats, &hall.post),
+        sources: sources::sources(hall.kind, &hall.stats, &hall.post),
         audit,
         boot: u64::from(u32::from_le_bytes(crate::keys::random().map_err(random)?)),
     })

@@ -46,6 +46,8 @@ pub enum Label {
     Shard(ShardId),
     /// `result`.
     Result(&'static str),
+    /// `driver`: one of four words.
+    Driver(&'static str),
     /// Upper bound of a histogram bucket in microseconds (`le`); `u64::MAX` is +Inf.
     BucketUs(u64),
 }
