@@ -88,8 +88,37 @@ fn a_sale_works_under_the_profile_on_every_driver() {
     }
 }
 
+#[test]
+fn a_profile_without_io_uring_leaves_the_sale_on_epoll() {
+    let shop = Shop::new("profile-without");
+    let path = shop.path("profile.json");
+    let mut without = profile_json();
+    for entry in without["syscalls"].as_array_mut().unwrap() {
+        let names = entry["names"].as_array_mut().unwrap();
+        names.retain(|name| !name.as_str().unwrap().starts_with("io_uring_"));
+    }
+    let entries = without["syscalls"].as_array_mut().unwrap();
+    entries.retain(|entry| entry["names"] != serde_json::json!([]));
+    fs::write(&path, without.to_string()).unwrap();
+    let said = sell_under(&path, &shop);
+    assert!(said.contains("weir: runs on epoll, not on uring"), "{said}");
+}
+
 fn sell_under_the_profile(shop: &Shop) {
-    let running = serve_under(&profile(), shop);
+    sell_under(&profile(), shop);
+    // The books are read under it too.
+    let books = under(&profile())
+        .arg(weir())
+        .args(["reconcile", "--config"])
+        .arg(shop.toml())
+        .output()
+        .unwrap();
+    assert!(books.status.success(), "{books:?}");
+}
+
+/// Serves under a profile and sells a little; what the server said.
+fn sell_under(profile: &Path, shop: &Shop) -> String {
+    let running = serve_under(profile, shop);
     let buyer = Buyer::of(shop);
     let mut wire = running.wire();
     for user in 1..=20 {
@@ -104,15 +133,7 @@ fn sell_under_the_profile(shop: &Shop) {
     ] {
         assert!(metrics.lines().any(|found| found == line), "no {line}");
     }
-    running.stop();
-    // The books are read under it too.
-    let books = under(&profile())
-        .arg(weir())
-        .args(["reconcile", "--config"])
-        .arg(shop.toml())
-        .output()
-        .unwrap();
-    assert!(books.status.success(), "{books:?}");
+    running.stop()
 }
 
 #[test]
