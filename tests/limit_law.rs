@@ -1,6 +1,7 @@
 //! The law of Retry-After over real HTTP, for each kind of rule (C6): who was told to wait r is refused before r and let
 //! in at r. A late arrival cannot falsify the second half; the first is judged only when the client's own clock shows
-//! that the server must have decided before r (the exact instants are in weir-core's `limit_model.rs`).
+//! that the server must have decided before r (the exact instants are in weir-core's `limit_model.rs`). And a change of
+//! policy by the operator while buyers come.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests too
 
 #[path = "bad_input_world/mod.rs"]
@@ -149,4 +150,70 @@ fn the_sliding_counter_keeps_the_law() {
 #[test]
 fn the_leaky_bucket_keeps_the_law() {
     law("leaky-bucket");
+}
+
+/// Calls in a row that pass before one is refused.
+fn passing(client: &mut Client) -> u32 {
+    let before = client.calls;
+    client.until_refused();
+    client.calls - before - 1
+}
+
+#[test]
+fn an_operator_changes_a_limit_while_it_runs_and_each_buyer_keeps_what_was_earned() {
+    let shop = Shop::new("law-change");
+    shop.edit("stock = 100", "stock = 100000");
+    let limits = "user_rate = \"2/h\"\nuser_burst = 2\ndevice_policy = \"sliding-log\"";
+    shop.set("limits", limits);
+    let server = shop.start();
+    server.until_ready_is(200);
+    let change =
+        |dimension: &str, body: &str| server.post_ops(&format!("/ops/v1/limits/{dimension}"), body);
+    let mut client = Client {
+        buyer: Buyer::of(&shop),
+        wire: server.wire(),
+        calls: 0,
+    };
+    assert_eq!(passing(&mut client), 2);
+    let done = change("user", r#"{"rate":"5/h","burst":5,"actor":"alice"}"#);
+    assert_eq!(
+        (done.status, done.code()),
+        (200, "OK".to_owned()),
+        "{done:?}"
+    );
+    assert_eq!(done.json()["policy"], "gcra");
+    let applied = "weir_limiter_policy_changes_total{dimension=\"user\"} 1";
+    let until = Instant::now() + PATIENCE;
+    while !server.get_ops("/metrics").body.contains(applied) {
+        assert!(Instant::now() < until, "the shard applies the change");
+    }
+    assert_eq!(
+        passing(&mut client),
+        3,
+        "the difference, and no fresh burst"
+    );
+    assert_eq!(change("user", r#"{"rate":"5/h","burst":5}"#).status, 200);
+    assert_eq!(passing(&mut client), 0, "the same again changes nothing");
+    for (dimension, body, code) in [
+        ("user", r#"{"rate":"5/h"}"#, "INVALID_ARGUMENT"),
+        ("user", r#"{"rate":"fast","burst":5}"#, "INVALID_ARGUMENT"),
+        ("user", r#"{"rate":"5/h","burst":0}"#, "INVALID_ARGUMENT"),
+        ("device", r#"{"rate":"5/h","burst":50}"#, "INVALID_ARGUMENT"), // a log has room for its first burst
+    ] {
+        let refused = change(dimension, body);
+        assert_eq!(
+            (refused.status, &*refused.code()),
+            (400, code),
+            "{body}: {refused:?}"
+        );
+    }
+    assert_eq!(change("route", "{}").status, 404);
+    let audit = std::fs::read_to_string(shop.plan().ops.audit_log).unwrap();
+    let lines: Vec<&str> = audit.lines().collect();
+    assert_eq!(lines.len(), 4, "two changes, each asked and done: {audit}");
+    assert!(
+        lines[0].contains("\"alice\"") && lines[0].contains("user 5/h 5"),
+        "{audit}"
+    );
+    server.stop();
 }

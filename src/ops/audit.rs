@@ -64,6 +64,31 @@ pub(super) struct Step {
     pub actor: Option<weir_proto::text::Text<{ super::limits::ACTOR_BYTES_MAX }>>,
 }
 
+/// An act at the gates for the log: no raw user id.
+#[derive(Clone, Debug)]
+pub(super) struct Act {
+    pub action: &'static str,
+    pub subject: Option<String>,
+    pub ttl_s: Option<u64>,
+    pub peer: SocketAddr,
+    pub actor: Option<weir_proto::text::Text<{ super::limits::ACTOR_BYTES_MAX }>>,
+    pub result: &'static str,
+}
+
+#[derive(Serialize)]
+struct ActLine<'a> {
+    time: &'a str,
+    event: &'static str,
+    actor: Option<&'a str>,
+    peer: SocketAddr,
+    action: &'static str,
+    /// Kind and value; none: everybody.
+    subject: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl_s: Option<u64>,
+    result: &'static str,
+}
+
 #[derive(Serialize)]
 struct Line<'a> {
     time: &'a str,
@@ -155,11 +180,8 @@ impl AuditLog {
         result: &str,
         books: Option<Books>,
     ) -> bool {
-        if self.failed {
-            return false;
-        }
         let time = rfc3339_ms(at.0);
-        let line = Line {
+        self.append(&Line {
             time: std::str::from_utf8(&time).expect("digits and letters"),
             event: "weir_ops",
             actor: step.actor.as_ref().map(|actor| actor.as_str()),
@@ -172,8 +194,29 @@ impl AuditLog {
             units: step.units,
             result,
             books: books.map(BooksLine::from),
-        };
-        let mut bytes = serde_json::to_vec(&line).expect("our own lines have text keys only");
+        })
+    }
+
+    /// The same for an act at the gates.
+    pub(super) fn write_act(&mut self, at: WallMs, act: &Act) -> bool {
+        let time = rfc3339_ms(at.0);
+        self.append(&ActLine {
+            time: std::str::from_utf8(&time).expect("digits and letters"),
+            event: "weir_ops",
+            actor: act.actor.as_ref().map(|actor| actor.as_str()),
+            peer: act.peer,
+            action: act.action,
+            subject: act.subject.as_deref(),
+            ttl_s: act.ttl_s,
+            result: act.result,
+        })
+    }
+
+    fn append(&mut self, line: &impl Serialize) -> bool {
+        if self.failed {
+            return false;
+        }
+        let mut bytes = serde_json::to_vec(line).expect("our own lines have text keys only");
         bytes.push(b'\n');
         // One write per line: readers of the file see whole lines.
         let written = self

@@ -24,5 +24,7 @@ pub const STEP_FORGOTTEN_MS: u64 = 60_000;
 pub const TICKET_TTL_S_MAX: u64 = 3_600;
 /// A ticket's time when the request names none: from the product page to the press of the button.
 pub const TICKET_TTL_S: u64 = 300;
+/// Longest text of a rate: more digits than any rate has.
+pub const RATE_BYTES_MAX: usize = 32;
 /// Longest name of an operator.
 pub const ACTOR_BYTES_MAX: usize = 64;

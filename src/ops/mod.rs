@@ -15,6 +15,7 @@ mod guard;
 pub mod limits;
 pub mod metrics;
 pub mod page;
+mod policy;
 pub mod process;
 mod ready;
 mod refusal;
@@ -41,6 +42,8 @@ use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use weir_core::limit::dimension::Dim;
+use weir_core::limit::rule::Rule;
 use weir_core::mail::{Addr, Mail};
 use weir_core::port::{ConnId, Effects, Event, Handler, Input};
 use weir_core::sale::Sale;
@@ -74,6 +77,8 @@ pub struct OpsConfig {
     pub sources: Vec<Source>,
     /// Where steps are written down.
     pub audit: AuditLog,
+    /// Each dimension's rule as the shards were started with it.
+    pub rules: [Rule; Dim::ALL.len()],
     /// Different from every earlier run's.
     pub boot: u64,
 }
@@ -106,6 +111,7 @@ pub struct OpsListener {
     conns: Conns,
     gather: Gather,
     steps: Steps,
+    rules: [Rule; Dim::ALL.len()],
     counts: Counts,
     date: DateCache,
     draining: bool,
@@ -164,6 +170,7 @@ impl OpsListener {
             gather: Gather::new(&config.parts),
             // Ids of different runs must not meet: the owner outlives no run, but its mail could.
             steps: Steps::new(config.audit, config.boot << 32),
+            rules: config.rules,
             counts: Counts::default(),
             date: DateCache::default(),
             draining: false,
@@ -261,6 +268,11 @@ impl OpsListener {
                 let reply = tickets::mint(now.wall, sale, keys, &mut self.entropy, body)?;
                 self.counts.tickets_issued += 1;
                 return Ok(Served::Now(reply));
+            }
+            Route::Limit(dim) => {
+                check_json(request)?;
+                let body = request.body.in_one(&mut scratch);
+                return self.change_limit(now, dim, peer, body, fx).map(Served::Now);
             }
             Route::Step(key, action) => {
                 check_json(request)?;

@@ -77,6 +77,8 @@ faults! {
     /// No step without a line.
     AuditFailed = ServiceUnavailable, DependencyUnavailable,
         "The audit log cannot be written, so no step is taken until a restart. See the disk.";
+    /// A rate and burst that the limit cannot enforce.
+    Policy = BadRequest, InvalidArgument, "This limit cannot enforce that rate and burst; nothing was changed.";
     /// The head was too slow.
     TooSlow = RequestTimeout, RequestTimeout, "The request did not arrive in time.";
 }

@@ -1,5 +1,6 @@
 //! From a path to what it names.
 
+use weir_core::limit::dimension::Dim;
 use weir_proto::http::Method;
 use weir_proto::ids::{ActivityId, SkuId, SkuKey};
 use weir_proto::limits::ID_MAX;
@@ -31,6 +32,7 @@ pub(super) enum Route {
     Readyz,
     Metrics,
     Tickets,
+    Limit(Dim),
     Sku(SkuKey),
     Step(SkuKey, Action),
 }
@@ -45,6 +47,10 @@ impl Route {
             ("metrics", None) => return Some(Self::Metrics),
             ("ops", Some("v1")) => match parts.next()? {
                 "tickets" => Self::Tickets,
+                "limits" => {
+                    let word = parts.next()?;
+                    Self::Limit(Dim::ALL.into_iter().find(|dim| dim.word() == word)?)
+                }
                 "activities" => {
                     let activity = ActivityId(number(parts.next()?)?);
                     if parts.next()? != "skus" {
@@ -71,7 +77,7 @@ impl Route {
     pub(super) const fn allow(self) -> &'static str {
         match self {
             Self::Healthz | Self::Readyz | Self::Metrics | Self::Sku(_) => "GET, HEAD",
-            Self::Tickets | Self::Step(..) => "POST",
+            Self::Tickets | Self::Limit(_) | Self::Step(..) => "POST",
         }
     }
 
@@ -102,6 +108,7 @@ mod tests {
             ("/readyz", Some(Route::Readyz)),
             ("/metrics", Some(Route::Metrics)),
             ("/ops/v1/tickets", Some(Route::Tickets)),
+            ("/ops/v1/limits/user", Some(Route::Limit(Dim::User))),
             ("/ops/v1/activities/7/skus/8", Some(Route::Sku(key))),
             (
                 "/ops/v1/activities/7/skus/8/open",
@@ -130,6 +137,8 @@ mod tests {
             "/health",
             "/ops/v1",
             "/ops/v2/tickets",
+            "/ops/v1/limits",
+            "/ops/v1/limits/connect",
             "/ops/v1/activities/07/skus/8",
             "/ops/v1/activities/0/skus/8",
             "/ops/v1/activities/+7/skus/8",

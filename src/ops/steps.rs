@@ -21,9 +21,10 @@ use weir_core::sale::Sale;
 use weir_core::time::{Mono, Now};
 use weir_proto::http::response::Status;
 use weir_proto::ids::SkuKey;
-use weir_proto::json::{JsonError, MemberFault, Object};
+use weir_proto::json::{JsonError, Member, MemberFault, Object};
 use weir_proto::limits::{REQUEST_ID_BYTES_MAX, REQUEST_ID_BYTES_MIN};
 use weir_proto::submit::request_id;
+use weir_proto::text::Text;
 
 #[derive(Debug)]
 struct Pending {
@@ -60,6 +61,11 @@ impl Steps {
             pending: Vec::with_capacity(STEPS_MAX),
             next_id: first_id,
         }
+    }
+
+    /// The log that every act of an operator is written to.
+    pub(super) fn audit(&mut self) -> &mut AuditLog {
+        &mut self.audit
     }
 
     /// Writes the step down, then asks the owner; the answer comes by mail.
@@ -205,6 +211,14 @@ fn ledger_op(sale: &Sale, step: &Step) -> Result<LedgerOp, Refusal> {
     })
 }
 
+/// Reads the name of the operator.
+pub(super) fn actor(member: &Member<'_>) -> Result<Text<ACTOR_BYTES_MAX>, JsonError> {
+    let text = member.text()?.visible::<ACTOR_BYTES_MAX>();
+    let fault = MemberFault::Form("a name of 1 to 64 visible ASCII characters without blanks");
+    text.filter(|text| !text.is_empty())
+        .ok_or_else(|| member.fault(fault))
+}
+
 /// Reads the body of a step. Only the members that the action knows are allowed.
 pub(super) fn read(
     action: Action,
@@ -231,11 +245,7 @@ pub(super) fn read(
                 const { assert!(REQUEST_ID_BYTES_MIN == 8 && REQUEST_ID_BYTES_MAX == 64) };
             }
             "actor" => {
-                let text = member.text()?.visible::<ACTOR_BYTES_MAX>();
-                let text = text.filter(|text| !text.is_empty());
-                let fault =
-                    MemberFault::Form("a name of 1 to 64 visible ASCII characters without blanks");
-                actor = Some(text.ok_or_else(|| member.fault(fault))?);
+                actor = Some(self::actor(&member)?);
             }
             "mode" => {
                 let text = member.text()?;

@@ -323,6 +323,13 @@ fn ops_config(
         parts,
         sources: sources::sources(hall.kind, &hall.stats, &hall.post),
         audit,
+        rules: [
+            &plan.shard.ip,
+            &plan.shard.user,
+            &plan.shard.device,
+            &plan.shard.status,
+        ]
+        .map(|limit| limit.rule),
         boot: u64::from(u32::from_le_bytes(crate::keys::random().map_err(random)?)),
     })
 }

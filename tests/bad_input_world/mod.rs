@@ -250,6 +250,14 @@ impl Running {
         ))
     }
 
+    pub fn post_ops(&self, path: &str, body: &str) -> Answer {
+        self.ops(&format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.ops,
+            body.len()
+        ))
+    }
+
     /// Asks `/readyz` until it has that status; its last answer.
     pub fn until_ready_is(&self, status: u16) -> Answer {
         let until = Instant::now() + PATIENCE;

@@ -11,8 +11,9 @@ use weir::ops::entropy::Entropy;
 use weir::ops::limits::OPS_CONNS_MAX;
 use weir::ops::{AuditLog, OpsConfig, OpsListener};
 use weir_core::ask::{Answer, Ask, Books, LedgerAnswer, LedgerOp, Mode, Outcome};
-use weir_core::limit::gcra::Rate;
+use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::ShardId;
+use weir_core::limit::rule::Rule;
 use weir_core::mail::{Addr, Mail};
 use weir_core::order::contract::Money;
 use weir_core::port::{ConnId, Connect, ConnectToken, Effects, Event, Handler};
@@ -62,6 +63,11 @@ pub fn sale() -> Arc<Sale> {
             skus: vec![sku],
         }],
     })
+}
+
+/// The rule of every dimension in this world.
+pub fn limit_rule() -> Rule {
+    Rule::gcra(Policy::new(Rate::per_second(2), 3).unwrap())
 }
 
 pub fn keys() -> Arc<KeyRing> {
@@ -273,6 +279,7 @@ impl Bench {
             parts: vec![SHARD, Addr::Owner, Addr::Worker],
             sources: vec![Box::new(|| vec![well("process_cpu_seconds_total", 1_230)])],
             audit,
+            rules: [limit_rule(); 4],
             boot: 5,
         })
         .unwrap();
