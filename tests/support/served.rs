@@ -4,7 +4,7 @@
 use super::bad_input_world::Shop;
 
 /// The drivers that carry real sockets in the default build, as `[server] driver` names them.
-pub const DRIVERS: [&str; 1] = ["uring"];
+pub const DRIVERS: [&str; 2] = ["uring", "epoll"];
 
 /// A shop that serves with `driver` on all of this machine's addresses, and whose door has no limit that one of them
 /// could meet. `lines`: more for its section `server`.
