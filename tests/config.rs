@@ -5,9 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use weir::config::{self, Host};
+use weir::config::{self, Footprint, Host};
 use weir_core::limit::gcra::Rate;
 use weir_core::limit::lease::ShardId;
+use weir_core::limit::rule::Kind;
 use weir_core::time::WallMs;
 use weir_proto::ids::UserId;
 use weir_proto::ticket::{Expect, authenticate, verify};
@@ -155,6 +156,54 @@ fn limits_are_divided_among_shards_exactly() {
         "0.5/s over 3 shards"
     );
     assert_eq!(shard.user.rule.policy().capacity(), 7);
+}
+
+#[test]
+fn a_dimension_names_its_kind_of_rule_and_its_shadow_and_their_memory_counts() {
+    let place = Place::with_starter("kinds");
+    let footprint = |place: &Place| {
+        let plan = config::load(&place.toml(), &host()).unwrap();
+        (Footprint::of(&plan).shard_bytes, plan)
+    };
+    let (plain, plan) = footprint(&place);
+    assert_eq!(plan.shard.user.rule.kind(), Kind::Gcra, "the default");
+    assert_eq!(plan.shard.user.shadow, None);
+    let slots = plan.shard.user.slots as u64;
+
+    place.edit("[limits]", "[limits]\nuser_policy = \"sliding-log\"");
+    let (with_log, plan) = footprint(&place);
+    assert_eq!(plan.shard.user.rule.kind(), Kind::SlidingLog);
+    assert_eq!(
+        with_log - plain,
+        slots * 8 * (1 + 3),
+        "a word and one per token of the burst"
+    );
+
+    place.edit("[limits]", "[limits]\nuser_shadow_burst = 2");
+    let (with_shadow, plan) = footprint(&place);
+    let shadow = plan.shard.user.shadow.unwrap();
+    assert_eq!(
+        shadow.kind(),
+        Kind::SlidingLog,
+        "what is not said is as in the live limit"
+    );
+    assert_eq!(shadow.policy().capacity(), 2);
+    assert_eq!(shadow.policy().rate(), plan.shard.user.rule.policy().rate());
+    assert!(with_shadow - with_log >= slots * (16 + 8 * 3));
+
+    place.edit(
+        "[limits]",
+        "[limits]\nip_policy = \"sliding-log\"\ndevice_policy = \"bucket\"",
+    );
+    let text = place.complaint();
+    for part in [
+        "limits.ip_policy",
+        "at most 64; use a smaller burst, or sliding-counter",
+        "limits.device_policy",
+        "\"leaky-bucket\"",
+    ] {
+        assert!(text.contains(part), "{part} is in {text}");
+    }
 }
 
 #[test]
