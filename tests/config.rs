@@ -257,6 +257,29 @@ fn unknown_keys_name_line_and_nearest() {
 }
 
 #[test]
+fn signed_requests_are_off_until_a_key_is_named() {
+    let place = Place::with_starter("signed");
+    let plan = || config::load(&place.toml(), &host()).unwrap();
+    assert!(plan().shard.signature.is_none());
+    for name in ["request-1.key", "request-2.key"] {
+        weir::keys::create(&place.path("shop/keys").join(name)).unwrap();
+    }
+    place.edit(
+        "payment = \"keys/payment.key\"",
+        "request = [\"keys/request-1.key\", \"keys/request-2.key\"]",
+    );
+    assert_eq!(plan().shard.signature.unwrap().skew_ms, 30_000);
+    place.edit("[limits]", "[limits]\nsignature_skew = \"10s\"");
+    let signature = plan().shard.signature.unwrap();
+    assert_eq!(signature.skew_ms, 10_000);
+    let shown = format!("{signature:?}");
+    assert!(
+        shown.contains("request-1") && shown.contains("request-2"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn a_problem_is_one_line_whatever_a_quoted_key_holds() {
     let text = "[\"a\\nb\"]\n[server]\n\"li\\u001bsten\" = 1\n";
     let problems = config::read(text, Path::new("weir.toml"), &host()).unwrap_err();
@@ -426,6 +449,31 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "payment = \"keys/payment.key\"",
         "payment = \"keys/ticket-1.key\"",
         &["keys.payment", "of its own"],
+    ),
+    (
+        "payment = \"keys/payment.key\"",
+        "payment = \"keys/payment.key\"\nrequest = [\"keys/ticket-1.key\"]",
+        &["keys.request", "a ticket key", "of its own"],
+    ),
+    (
+        "payment = \"keys/payment.key\"",
+        "payment = \"keys/payment.key\"\nrequest = [\"keys/payment.key\"]",
+        &["keys.request", "the payment key", "of its own"],
+    ),
+    (
+        "payment = \"keys/payment.key\"",
+        "payment = \"keys/payment.key\"\nrequest = []",
+        &["keys.request", "1 to 2 key files"],
+    ),
+    (
+        "payment = \"keys/payment.key\"",
+        "payment = \"keys/payment.key\"\nrequest = [\"keys/no.key\"]",
+        &["keys.request", "does not exist", "weir keygen"],
+    ),
+    (
+        "[limits]",
+        "[limits]\nsignature_skew = \"6m\"",
+        &["limits.signature_skew", "1s to 5m"],
     ),
     (
         "payment = \"keys/payment.key\"",

@@ -1,10 +1,12 @@
-//! The Python snippet that a shop may use instead of the operator's listener makes tickets that verify.
+//! What a shop may use in its own backend: the ticket that `deploy/mint_ticket.py` makes and the signatures that
+//! `deploy/sign_request.py` and `deploy/sign_request.sh` make verify.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_proto::ids::{ActivityId, PathId, SkuId, UserId};
+use weir_proto::signature::{SignatureKey, SignatureKeys, Signed, sign_request, verify_request};
 use weir_proto::ticket::{Expect, KeyRing, TicketKey, verify};
 
 #[test]
@@ -54,4 +56,59 @@ fn a_ticket_made_by_the_python_snippet_verifies() {
     );
     let other = KeyRing::new(TicketKey::new(b"k1", &[9; 32]).unwrap(), None).unwrap();
     assert!(verify(ticket, &other, &expect).is_err());
+}
+
+#[test]
+fn signatures_made_by_the_python_and_the_shell_recipe_are_ours() {
+    for program in ["python3", "openssl"] {
+        if Command::new(program).arg("version").output().is_err() {
+            println!("SKIPPED: {program} is not installed on this machine");
+            return;
+        }
+    }
+    let dir = std::env::temp_dir().join(format!("weir-sign-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let secret: Vec<u8> = (0..32).map(|byte| byte * 5 + 2).collect();
+    let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (key_file, body_file) = (dir.join("request-1.key"), dir.join("body"));
+    std::fs::write(&key_file, hex + "\n").unwrap();
+    let key = SignatureKey::new(b"request-1", &secret).unwrap();
+    let keys = SignatureKeys::new(key.clone(), None).unwrap();
+    for body in [
+        &b"{\"quantity\":1}"[..],
+        b"",
+        b"line\nline\n\n",
+        "\u{e9}\u{0}".as_bytes(),
+    ] {
+        std::fs::write(&body_file, body).unwrap();
+        let signed = Signed {
+            method: b"POST",
+            target: b"/v1/seckill/p_7vKh2P?a=%20b",
+            body,
+        };
+        for script in ["sign_request.py", "sign_request.sh"] {
+            let run = |time: &[&str]| {
+                let output =
+                    Command::new(format!("{}/deploy/{script}", env!("CARGO_MANIFEST_DIR")))
+                        .arg(&key_file)
+                        .args(["request-1", "POST", "/v1/seckill/p_7vKh2P?a=%20b"])
+                        .arg(&body_file)
+                        .args(time)
+                        .output()
+                        .unwrap();
+                let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(output.status.success(), "{script}: {errors}");
+                output.stdout.trim_ascii().to_vec()
+            };
+            let mut ours = Vec::new();
+            sign_request(signed, &key, 1_796_040_000_000, &mut ours);
+            assert_eq!(run(&["1796040000000"]), ours, "{script}");
+            let fresh = run(&[]);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            let verdict =
+                verify_request(signed, Some(&fresh), &keys, now.as_millis() as u64, 300_000);
+            assert_eq!(verdict, Ok(()), "{script}");
+        }
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
 }

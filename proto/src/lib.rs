@@ -14,6 +14,8 @@ pub mod ids;
 pub mod json;
 pub mod limits;
 pub mod payment;
+pub mod signature;
+mod stamp;
 pub mod submit;
 pub mod text;
 pub mod ticket;

@@ -40,6 +40,9 @@ pub const QUANTITY_MAX: u32 = 1000;
 pub const PAYMENT_ID_BYTES_MAX: usize = 64;
 /// How far a payment callback's time may be from ours, either way; the usual bound of payment providers.
 pub const PAYMENT_SKEW_MS_MAX: u64 = 5 * 60 * 1000;
+/// Longest `X-Weir-Signature` of a request: the longest key id, 20 digits of time, 64 of MAC and the letters between take
+/// 129 bytes.
+pub const SIGNATURE_BYTES_MAX: usize = 160;
 /// Longest `X-Weir-Device` value.
 pub const DEVICE_BYTES_MAX: usize = 128;
 /// Longest `detail` of an answer before escaping: a member's name and what was expected fit many times.

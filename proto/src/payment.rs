@@ -8,11 +8,12 @@
 use crate::ids::{ActivityId, ReservationId, SkuId};
 use crate::json::{JsonError, JsonText, Member, MemberFault, Object};
 use crate::limits::{ID_MAX, PAYMENT_ID_BYTES_MAX, PAYMENT_SKEW_MS_MAX};
+use crate::stamp::{self, Stamp, hex_digit};
 use crate::text::Text;
 use crate::ticket::{KeyError, MAC_BYTES, check_secret, same_mac};
 use alloc::vec::Vec;
 use core::fmt;
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
 /// The payment provider's name of one payment, 1..=64 visible ASCII bytes.
@@ -37,13 +38,7 @@ impl PaymentKey {
     /// `SecretBytes`.
     pub fn new(secret: &[u8]) -> Result<Self, KeyError> {
         check_secret(secret)?;
-        let mut outer: Hmac<Sha256> =
-            Hmac::new_from_slice(secret).expect("HMAC takes a key of any length");
-        outer.update(DOMAIN);
-        let key = outer.finalize().into_bytes();
-        Ok(Self(
-            Hmac::new_from_slice(&key).expect("HMAC takes a key of any length"),
-        ))
+        Ok(Self(stamp::key(secret, DOMAIN)))
     }
 
     fn mac(&self, time: &[u8], body: &[u8]) -> [u8; MAC_BYTES] {
@@ -116,11 +111,11 @@ pub fn verify_callback(
     key: &PaymentKey,
     wall_ms: u64,
 ) -> Result<PaymentCallback, PaymentReject> {
-    let signed = Signed::read(header.ok_or(PaymentReject::Missing)?).ok_or(PaymentReject::Shape)?;
-    if !same_mac(&key.mac(signed.time, body), &signed.mac) {
+    let stamp = Stamp::read(header.ok_or(PaymentReject::Missing)?).ok_or(PaymentReject::Shape)?;
+    if !same_mac(&key.mac(stamp.time, body), &stamp.mac) {
         return Err(PaymentReject::Signature);
     }
-    if signed.time_ms.abs_diff(wall_ms) > PAYMENT_SKEW_MS_MAX {
+    if stamp.time_ms.abs_diff(wall_ms) > PAYMENT_SKEW_MS_MAX {
         return Err(PaymentReject::Stale);
     }
     read_body(body).map_err(PaymentReject::Body)
@@ -128,65 +123,7 @@ pub fn verify_callback(
 
 /// Appends the value of `X-Weir-Signature` for `body` at wall time `time_ms` to `out`.
 pub fn sign_callback(body: &[u8], key: &PaymentKey, time_ms: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"t=");
-    let start = out.len();
-    push_decimal(time_ms, out);
-    let mac = key.mac(&out[start..], body);
-    out.extend_from_slice(b",v1=");
-    for byte in mac {
-        out.extend([byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
-    }
-}
-
-fn push_decimal(number: u64, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-struct Signed<'a> {
-    time: &'a [u8],
-    time_ms: u64,
-    mac: [u8; MAC_BYTES],
-}
-
-impl<'a> Signed<'a> {
-    fn read(header: &'a [u8]) -> Option<Self> {
-        let rest = header.strip_prefix(b"t=")?;
-        let comma = memchr::memchr(b',', rest)?;
-        let (time, rest) = rest.split_at(comma);
-        let hex = rest.strip_prefix(b",v1=")?;
-        if time.is_empty() || hex.len() != 2 * MAC_BYTES {
-            return None;
-        }
-        let mut time_ms = 0u64;
-        for &digit in time {
-            let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-            time_ms = time_ms.checked_mul(10)?.checked_add(digit)?;
-        }
-        let mut mac = [0; MAC_BYTES];
-        for (slot, pair) in mac.iter_mut().zip(hex.chunks_exact(2)) {
-            *slot = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
-        }
-        Some(Self { time, time_ms, mac })
-    }
-}
-
-fn hex_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    }
+    stamp::append(time_ms, |time| key.mac(time, body), out);
 }
 
 const MEMBERS: &[&str] = &[

@@ -185,7 +185,7 @@ fn a_preflight_is_answered_for_a_configured_origin_only() {
     for line in [
         "Access-Control-Allow-Origin: https://shop.test",
         "Access-Control-Allow-Methods: GET, POST",
-        "Access-Control-Allow-Headers: Authorization, Content-Type, Idempotency-Key, X-Weir-Device",
+        "Access-Control-Allow-Headers: Authorization, Content-Type, Idempotency-Key, X-Weir-Device, X-Weir-Signature",
         "Access-Control-Max-Age: 600",
     ] {
         assert!(lines.contains(&line), "{line} in {lines:?}");

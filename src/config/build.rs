@@ -8,7 +8,8 @@ use super::document::{Reader, Section};
 use super::host::Host;
 use super::plan::*;
 use super::sale::sale;
-use crate::keys::{self, Secret};
+use super::secrets::{self, Secrets};
+use crate::keys;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::de::DeTable;
@@ -21,8 +22,6 @@ use weir_core::shard::config::{KeyedLimit, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_io::choice::Wanted;
 use weir_proto::addr::Source;
-use weir_proto::payment::PaymentKey;
-use weir_proto::ticket::{KeyRing, TicketKey};
 
 /// Most waiting submits of a shard that `"auto"` chooses: 20 ms of the scenario's 300,000 requests/s on two shards.
 const AUTO_INFLIGHT_MAX: u64 = 4096;
@@ -40,12 +39,13 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
         .number_or_auto("shards")
         .unwrap_or_else(|| host.cpus_count.saturating_sub(1).clamp(1, SHARDS_MAX));
     let shards_count = u16::try_from(shards_count).expect("the table allows 64 at most");
-    let secrets = read_keys(&reader.section(root, "keys"), &dir);
+    let (limits, log) = (reader.section(root, "limits"), reader.section(root, "log"));
+    let skew_ms = limits.number("signature_skew");
+    let secrets = secrets::read(&reader.section(root, "keys"), &dir, skew_ms);
     let first_secret = secrets.as_ref().map(|secrets| &secrets.first);
     let sale = Arc::new(sale(reader, root, first_secret, shards_count));
     let listen = server.address("listen");
     let ops = ops(&reader.section(root, "ops"), &dir, listen);
-    let (limits, log) = (reader.section(root, "limits"), reader.section(root, "log"));
     let log_target = log_target(&log, &dir);
     let store = StorePlan {
         dir: dir.join(server.text("data_dir")),
@@ -181,6 +181,9 @@ fn shard(
         sale,
         keys: secrets.ring,
         payment_key: secrets.payment,
+        signature: secrets
+            .request
+            .map(|keys| RequestSignatures { keys, skew_ms }),
         source,
         trusted,
         origins,
@@ -310,65 +313,6 @@ impl Limits<'_, '_, '_> {
             ..self.keyed(dimension)
         }
     }
-}
-
-struct Secrets {
-    first: Secret,
-    ring: Arc<KeyRing>,
-    payment: Option<PaymentKey>,
-}
-
-/// `None` when one cannot be read; each such file is reported.
-fn read_keys(section: &Section<'_, '_>, dir: &Path) -> Option<Secrets> {
-    let files = section.key_files("ticket");
-    let payment = section.optional_text("payment");
-    if section.is_wrong() {
-        return None;
-    }
-    let read = |name: &str, path: &str| {
-        let secret = keys::read_secret(&dir.join(path));
-        secret
-            .map_err(|error| section.wrong(name, error.to_string()))
-            .ok()
-    };
-    // All are read before one is missed, so that all are reported.
-    let secrets: Vec<_> = files
-        .iter()
-        .map(|file| read("ticket", &file.path))
-        .collect();
-    let payment = payment.map(|path| read("payment", &path));
-    let secrets: Vec<Secret> = secrets.into_iter().collect::<Option<_>>()?;
-    let payment = payment.map_or(Some(None), |secret| secret.map(Some))?;
-    if let Some(payment) = &payment
-        && secrets.contains(payment)
-    {
-        section.wrong(
-            "payment",
-            "is the same secret as a ticket key; make one of its own with `weir keygen`",
-        );
-    }
-    let mut ticket_keys = files.iter().zip(&secrets).filter_map(|(file, secret)| {
-        let key = TicketKey::new(file.kid.as_bytes(), secret.expose());
-        key.map_err(|error| section.wrong("ticket", error.to_string()))
-            .ok()
-    });
-    let signing = ticket_keys.next()?;
-    let ring = KeyRing::new(signing, ticket_keys.next());
-    let ring = ring
-        .map_err(|error| section.wrong("ticket", error.to_string()))
-        .ok()?;
-    let first = secrets
-        .first()
-        .expect("the table wants one at least")
-        .clone();
-    let payment = payment.map(|secret| {
-        PaymentKey::new(secret.expose()).expect("a key file holds a secret of the right length")
-    });
-    Some(Secrets {
-        first,
-        ring: Arc::new(ring),
-        payment,
-    })
 }
 
 fn ops(section: &Section<'_, '_>, dir: &Path, public: std::net::SocketAddr) -> OpsPlan {

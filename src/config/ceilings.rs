@@ -64,6 +64,8 @@ pub const IDS_MAX: u64 = ID_MAX;
 pub const UNITS_PER_REQUEST_MAX: u64 = QUANTITY_MAX as u64;
 /// Longest clock leeway.
 pub const LEEWAY_MS_MAX: u64 = TICKET_LEEWAY_MS_MAX;
+/// Longest window of a signed request, either way: what is caught on the wire must soon be worthless.
+pub const SIGNATURE_SKEW_MS_MAX: u64 = 5 * 60 * 1000;
 /// Shop origins (weir-core `limits::ORIGINS_MAX`).
 pub const ORIGINS_MAX: usize = weir_core::limits::ORIGINS_MAX;
 /// Longest origin: a host name of 253 bytes, scheme and port.

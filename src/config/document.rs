@@ -343,6 +343,14 @@ impl Section<'_, '_> {
         }
     }
 
+    /// Key files that may be absent: then there are none.
+    pub fn optional_key_files(&self, name: &str) -> Vec<KeyFile> {
+        match self.value(name) {
+            Some(Value::KeyFiles(files)) => files,
+            _ => Vec::new(),
+        }
+    }
+
     /// 32 bytes that may be absent.
     pub fn optional_hex32(&self, name: &str) -> Option<[u8; 32]> {
         match self.value(name) {

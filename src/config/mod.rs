@@ -14,6 +14,7 @@ mod nearest;
 mod plan;
 mod problem;
 mod sale;
+mod secrets;
 mod starter;
 mod table;
 pub mod units;

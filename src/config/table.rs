@@ -634,6 +634,14 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "limits",
+        "signature_skew",
+        Kind::Duration(1_000, SIGNATURE_SKEW_MS_MAX),
+        Default::Is("\"30s\""),
+        "\"10s\"",
+        "How far the time of a signed request may be from this clock, either way. Used when keys.request is set.",
+    ),
+    key(
+        "limits",
         "known_requests_max",
         Kind::Integer(64, KNOWN_MAX),
         Default::Is("65536"),
@@ -687,6 +695,14 @@ pub const KEYS: &[Key] = &[
         Default::Absent,
         "\"keys/payment.key\"",
         "Key that signs payment callbacks. Without it they are refused.",
+    ),
+    key(
+        "keys",
+        "request",
+        Kind::KeyFiles,
+        Default::Absent,
+        "[\"keys/request-1.key\"]",
+        "Keys of signed requests: with them every submit needs the header X-Weir-Signature (deploy/sign_request.py makes it). A second key verifies too, while one follows the other. Without this key no signature is asked for.",
     ),
     key(
         "activity",

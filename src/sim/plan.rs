@@ -195,6 +195,7 @@ fn draw_shard(
         sale: Arc::clone(sale),
         keys: Arc::new(KeyRing::new(key.clone(), None).expect("one key")),
         payment_key: Some(payment_key.clone()),
+        signature: None,
         source: Source::Peer,
         trusted: Arc::new([]),
         origins: Arc::new([]),

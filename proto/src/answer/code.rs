@@ -37,6 +37,8 @@ words! {
         Instance = "instance",
         /// The client's address or prefix.
         Ip = "ip",
+        /// The request's signature, where the operator asks for one.
+        Signature = "signature",
         /// The ticket and its bindings.
         Ticket = "ticket",
         /// Answers already known for this request id.
@@ -82,7 +84,7 @@ words! {
         InvalidArgument = "INVALID_ARGUMENT",
         /// One request id, two different bodies.
         RequestIdConflict = "REQUEST_ID_CONFLICT",
-        /// No credential, or a payment signature that does not verify.
+        /// No credential, or a signature of a request or a payment that does not verify.
         Unauthenticated = "UNAUTHENTICATED",
         /// The ticket's signature or a binding is wrong.
         TokenInvalid = "TOKEN_INVALID",

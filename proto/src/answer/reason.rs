@@ -102,6 +102,23 @@ reasons! {
     QuantityRefused = (400, InvalidArgument, Ledger, "quantity_refused", false, FixRequest, Rejected,
         "购买数量超过限制或剩余库存", "The quantity is above the limit or above what is left.");
 
+    // The request's signature, where the operator asks for one (B8).
+    /// No `X-Weir-Signature` header.
+    SignatureMissing = (401, Unauthenticated, Signature, "signature_missing", false, Reauthenticate, Rejected,
+        "缺少请求签名", "A signature is required: send it as X-Weir-Signature.");
+    /// Not of the form `k=<key id>,t=<unix ms>,v1=<64 hex digits>`.
+    SignatureShape = (401, Unauthenticated, Signature, "signature_shape", false, Reauthenticate, Rejected,
+        "请求签名格式错误", "X-Weir-Signature must be k=KEY,t=MILLISECONDS,v1=64 lower-case hex digits.");
+    /// The key id names no live key.
+    SignatureKey = (401, Unauthenticated, Signature, "signature_key", false, Reauthenticate, Rejected,
+        "请求签名无效", "The signature of the request is not valid.");
+    /// The signature's time is too far from our clock, either way.
+    SignatureStale = (401, Unauthenticated, Signature, "signature_stale", false, Reauthenticate, Rejected,
+        "请求签名时间超出允许范围，请校准时间后重新签名", "The time of the signature is too far from the clock of this server; sign again.");
+    /// The MAC does not fit method, target, time and body.
+    SignatureWrong = (401, Unauthenticated, Signature, "signature_wrong", false, Reauthenticate, Rejected,
+        "请求签名无效", "The signature of the request is not valid.");
+
     // The ticket.
     /// No `Authorization: Bearer` header.
     TicketMissing = (401, Unauthenticated, Ticket, "ticket_missing", false, Reauthenticate, Rejected,

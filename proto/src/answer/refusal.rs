@@ -6,6 +6,7 @@
 use super::reason::Reason;
 use crate::limits::ANSWER_DETAIL_BYTES_MAX;
 use crate::payment::PaymentReject;
+use crate::signature::SignatureReject;
 use crate::submit::SubmitError;
 use crate::ticket::TicketReject;
 use core::fmt;
@@ -35,6 +36,18 @@ impl From<&SubmitError> for Reason {
             SubmitError::Json(_) => Self::InvalidBody,
             SubmitError::NoRequestId | SubmitError::IdempotencyKey => Self::InvalidRequestId,
             SubmitError::RequestIdsDiffer => Self::IdempotencyMismatch,
+        }
+    }
+}
+
+impl From<SignatureReject> for Reason {
+    fn from(reject: SignatureReject) -> Self {
+        match reject {
+            SignatureReject::Missing => Self::SignatureMissing,
+            SignatureReject::Shape => Self::SignatureShape,
+            SignatureReject::Key => Self::SignatureKey,
+            SignatureReject::Stale => Self::SignatureStale,
+            SignatureReject::Mac => Self::SignatureWrong,
         }
     }
 }

@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 /// Methods a shop's page may use.
 pub const ALLOW_METHODS: &str = "GET, POST";
 /// Headers a shop's page may set.
-pub const ALLOW_HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, X-Weir-Device";
+pub const ALLOW_HEADERS: &str =
+    "Authorization, Content-Type, Idempotency-Key, X-Weir-Device, X-Weir-Signature";
 /// Seconds a browser may remember a preflight: ten minutes spare one request per submit and still follow a change the same sale.
 pub const PREFLIGHT_MAX_AGE_S: u32 = 600;
 

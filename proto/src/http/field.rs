@@ -28,7 +28,7 @@ pub enum Field {
     AccessControlRequestMethod,
     /// `Access-Control-Request-Headers` of a preflight; the first line counts when there are several.
     AccessControlRequestHeaders,
-    /// `X-Weir-Signature` of a payment callback.
+    /// `X-Weir-Signature` of a payment callback or a signed submit.
     Signature,
 }
 

@@ -1,11 +1,13 @@
 //! No request allocates in proto or core once buffers are warm (Shows 8): counted by this binary's own allocator over
-//! every kind of end that a request can have: sold out, granted, replayed, limited, forged, wrong path, malformed, status.
+//! every kind of end that a request can have: sold out, granted, replayed, limited, forged, unsigned, wrong path, malformed, status.
 
 #![allow(clippy::unwrap_used, clippy::result_large_err)]
 
 mod shard_kit;
 
-use shard_kit::{Kit, SKU, config, held, keyed, status, submit, ticket};
+use shard_kit::{
+    Kit, OPENS_AT, SKU, config, held, keyed, signatures, signed, status, submit, ticket,
+};
 use std::cell::Cell;
 use std::sync::Arc;
 use weir_core::ask::{Answer, LedgerAnswer, Outcome};
@@ -94,6 +96,7 @@ impl Quiet {
 
 fn main() {
     let mut config = config();
+    config.signature = Some(signatures(&["app-1", "app-2"], 3_600_000)); // the longest way of a request
     config.user = keyed(
         Rate {
             tokens: 1,
@@ -116,11 +119,12 @@ fn main() {
     let users = 2_000_u64;
     let requests: Vec<Vec<u8>> = (0..users)
         .map(|user| {
-            submit(
+            let request = submit(
                 user + 1,
                 &format!("request-{user:06}"),
                 &ticket(user + 1, 1, user % 2 == 0),
-            )
+            );
+            signed(&request, "app-2", OPENS_AT)
         })
         .collect();
     let statuses: Vec<Vec<u8>> = (0..users)
@@ -139,6 +143,7 @@ fn main() {
             bytes
         })
         .collect();
+    let unsigned = submit(1, "request-0000", &ticket(1, 1, true));
     let wrong_path =
         b"POST /v1/seckill/p_nobody HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 2\r\n\r\n{}"
             .to_vec();
@@ -177,13 +182,14 @@ fn main() {
             quiet.turn(&requests[index], answer);
             quiet.turn(&forged[index], answer);
             quiet.turn(&statuses[index], LedgerAnswer::NotFound);
+            quiet.turn(&unsigned, answer);
             quiet.turn(&wrong_path, answer);
             quiet.turn(&bad_body, answer);
         }
         let allocations = counting::allocations() - before;
         let replies = quiet.replies_count - replies_before;
         println!("round {round}: {replies} replies, {allocations} allocations");
-        assert_eq!(replies, users * 6);
+        assert_eq!(replies, users * 7);
         if round >= 2 {
             assert_eq!(allocations, 0, "a request allocated");
         }
@@ -191,5 +197,5 @@ fn main() {
     quiet.shard.audit();
     let reasons = quiet.shard.counters();
     let kinds = reasons.by_reason.iter().filter(|&&count| count > 0).count();
-    assert!(kinds >= 8, "only {kinds} kinds of ends were counted");
+    assert!(kinds >= 9, "only {kinds} kinds of ends were counted");
 }

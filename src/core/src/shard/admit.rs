@@ -20,8 +20,10 @@ use crate::time::{Now, WallMs};
 use core::net::IpAddr;
 use weir_proto::addr::IpKey;
 use weir_proto::answer::{Code, Reason, RequestState};
+use weir_proto::http::Method;
 use weir_proto::http::quota::Quota;
 use weir_proto::ids::{SkuKey, UserId};
+use weir_proto::signature::{Signed, verify_request};
 use weir_proto::ticket::{Claims, DeviceClaim, Expect, TicketReject, authenticate_with_kid};
 
 /// A degraded SKU spends so many budget tokens for one admission: half its rate (requirement J1).
@@ -112,6 +114,7 @@ impl Shard {
         let index = self.route(call)?;
         self.instance(now, index)?;
         self.source(now, call.client)?;
+        self.signature(now, call)?;
         let claims = self.ticket(now, call, index)?;
         if let Some(reply) = self.known_answer(call) {
             return Ok(Some(reply));
@@ -177,6 +180,21 @@ impl Shard {
         let name = IpKey::new(client).to_bytes();
         let judged = self.limits.of(Dim::Ip).take(now.mono, &name);
         self.limits.check(Dim::Ip, &judged)
+    }
+
+    /// Before stage 4, where the operator asks for it: the signature of the caller's program (B8).
+    fn signature(&self, now: Now, call: &SubmitCall) -> Result<(), Refusal> {
+        let (Some(ours), Some(spans)) = (&self.config.signature, call.signed) else {
+            return Ok(());
+        };
+        let signed = Signed {
+            method: Method::Post.as_str().as_bytes(), // a submit is nothing else
+            target: self.staged.bytes(spans.target),
+            body: self.staged.bytes(spans.body),
+        };
+        let header = spans.signature.map(|span| self.staged.bytes(span));
+        verify_request(signed, header, &ours.keys, now.wall.0, ours.skew_ms)
+            .map_err(|reject| Reason::from(reject).into())
     }
 
     /// Stage 4: the ticket (B4's order).

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use weir_proto::addr::{Cidr, Source};
 use weir_proto::payment::PaymentKey;
+use weir_proto::signature::SignatureKeys;
 use weir_proto::ticket::KeyRing;
 
 /// A keyed limit of one shard: its rule, the stricter policy that newcomers share when the table is full, its size.
@@ -36,6 +37,15 @@ impl KeyedLimit {
     }
 }
 
+/// What a submit's signature is held against.
+#[derive(Clone, Debug)]
+pub struct RequestSignatures {
+    /// The live keys.
+    pub keys: Arc<SignatureKeys>,
+    /// How far a signature's time may be from our clock, either way, in milliseconds.
+    pub skew_ms: u64,
+}
+
 /// Everything that a shard needs. `Debug` shows no key, salt or seed.
 #[derive(Clone)]
 pub struct ShardConfig {
@@ -51,6 +61,8 @@ pub struct ShardConfig {
     pub keys: Arc<KeyRing>,
     /// Key of payment callbacks; `None` refuses them.
     pub payment_key: Option<PaymentKey>,
+    /// Keys of signed requests and their window; `None`: submits need no signature (B8).
+    pub signature: Option<RequestSignatures>,
     /// Where the client's address comes from on the public listener.
     pub source: Source,
     /// Peers whose word about the client counts.

@@ -11,7 +11,7 @@ use super::limits::Told;
 use super::replies::{Replies, may_read};
 use super::reply::{Manner, Reply};
 use super::route::Route;
-use super::staged::{Call, Staged, StagedCall, StatusCall, SubmitCall};
+use super::staged::{Call, SignedSpans, Staged, StagedCall, StatusCall, SubmitCall};
 use crate::port::{ConnId, Effects, Input};
 use crate::time::Now;
 use core::fmt::Write;
@@ -21,7 +21,7 @@ use weir_proto::addr::{Source, client_address};
 use weir_proto::answer::{Lang, Reason};
 use weir_proto::http::response::{ALLOW_ALL, CONTINUE};
 use weir_proto::http::{Connection, Field, Method, Parsed, Request, cors};
-use weir_proto::limits::{BODY_BYTES_MAX, DEVICE_BYTES_MAX, TICKET_BYTES_MAX};
+use weir_proto::limits::{BODY_BYTES_MAX, DEVICE_BYTES_MAX, SIGNATURE_BYTES_MAX, TICKET_BYTES_MAX};
 use weir_proto::payment::verify_callback;
 use weir_proto::submit::Submit;
 
@@ -304,6 +304,7 @@ impl Intake<'_> {
                 submit,
                 ticket: self.keep_ticket(request),
                 device: self.keep_device(request),
+                signed: self.keep_signed(request),
             }),
             Err(error) => Call::Answered(detailed(Reason::from(&error), &error)),
         }
@@ -351,6 +352,19 @@ impl Intake<'_> {
         request
             .field(Field::Device)
             .map(|device| self.staged.keep(device, DEVICE_BYTES_MAX))
+    }
+
+    /// Kept and not yet verified: the limits per instance and address are cheaper and come first.
+    fn keep_signed(&mut self, request: &Request<'_>) -> Option<SignedSpans> {
+        self.config.signature.as_ref()?;
+        let signature = request.field(Field::Signature);
+        let query = request.query.unwrap_or_default();
+        let mark: &[u8] = if request.query.is_some() { b"?" } else { b"" };
+        Some(SignedSpans {
+            signature: signature.map(|value| self.staged.keep(value, SIGNATURE_BYTES_MAX)),
+            target: self.staged.keep_whole(&[request.path, mark, query]),
+            body: self.staged.keep_whole(&[request.body.in_one(self.scratch)]),
+        })
     }
 }
 

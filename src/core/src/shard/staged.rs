@@ -1,6 +1,6 @@
 //! Requests read in this turn, in arrival order, waiting for the decision at the turn's end (design §3).
 //!
-//! Filled by [`super::intake`], emptied by the shard's `on_flush`. Tickets and device ids lie in one buffer that every
+//! Filled by [`super::intake`], emptied by the shard's `on_flush`. Tickets, device ids and what is signed lie in one buffer that every
 //! turn uses again. Invariant: capacities are asked for before a request is staged.
 
 use super::asks::{ReplyTo, RequestName};
@@ -10,9 +10,19 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ops::Range;
 use weir_proto::ids::{ActivityId, RequestId, SkuId, SkuKey};
-use weir_proto::limits::{DEVICE_BYTES_MAX, TICKET_BYTES_MAX};
+use weir_proto::limits::{
+    BODY_BYTES_MAX, DEVICE_BYTES_MAX, REQUEST_LINE_BYTES_MAX, SIGNATURE_BYTES_MAX, TICKET_BYTES_MAX,
+};
 use weir_proto::payment::PaymentCallback;
 use weir_proto::submit::Submit;
+
+/// Most bytes that one request keeps; each text one more than its limit, so that too long stays too long.
+const CALL_BYTES_MAX: usize = TICKET_BYTES_MAX
+    + DEVICE_BYTES_MAX
+    + SIGNATURE_BYTES_MAX
+    + 3
+    + REQUEST_LINE_BYTES_MAX
+    + BODY_BYTES_MAX;
 
 /// A place in [`Staged`]'s buffer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +44,19 @@ pub struct SubmitCall {
     pub ticket: Span,
     /// The device header.
     pub device: Option<Span>,
+    /// What the signature is about; `None` when none is asked for.
+    pub signed: Option<SignedSpans>,
+}
+
+/// A signature and what it covers.
+#[derive(Clone, Copy, Debug)]
+pub struct SignedSpans {
+    /// `X-Weir-Signature`; `None` when none was sent.
+    pub signature: Option<Span>,
+    /// Path and query.
+    pub target: Span,
+    /// Decoded.
+    pub body: Span,
 }
 
 impl SubmitCall {
@@ -108,8 +131,7 @@ impl Staged {
 
     /// True when one more request of any size fits.
     pub fn has_room(&self) -> bool {
-        self.calls.len() < STAGED_MAX
-            && self.bytes.len() + TICKET_BYTES_MAX + DEVICE_BYTES_MAX < STAGED_BYTES_MAX
+        self.calls.len() < STAGED_MAX && self.bytes.len() + CALL_BYTES_MAX < STAGED_BYTES_MAX
     }
 
     /// Keeps a ticket or device until the turn's end; one byte more than the limit at most, so that too long stays too long.
@@ -117,6 +139,18 @@ impl Staged {
         let start = self.bytes.len() as u32;
         self.bytes
             .extend_from_slice(&bytes[..bytes.len().min(bytes_max + 1)]);
+        Span {
+            start,
+            end: self.bytes.len() as u32,
+        }
+    }
+
+    /// Keeps all of what the parser has held to its limits, part after part.
+    pub fn keep_whole(&mut self, parts: &[&[u8]]) -> Span {
+        let start = self.bytes.len() as u32;
+        for part in parts {
+            self.bytes.extend_from_slice(part);
+        }
         Span {
             start,
             end: self.bytes.len() as u32,

@@ -13,12 +13,13 @@ use weir_core::order::contract::Money;
 use weir_core::port::{CloseCause, ConnId, Effects, Event, Handler, Input, Op};
 use weir_core::sale::{Activity, Sale, Sku};
 use weir_core::shard::Shard;
-use weir_core::shard::config::{KeyedLimit, ShardConfig};
+use weir_core::shard::config::{KeyedLimit, RequestSignatures, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_core::time::{Mono, Now, WallMs};
 use weir_core::view::{SkuView, WinnersFilter};
 use weir_proto::addr::Source;
 use weir_proto::ids::{ActivityId, PathId, ReservationId, SkuId, SkuKey, UserId};
+use weir_proto::signature::{SignatureKey, SignatureKeys, Signed, sign_request};
 use weir_proto::ticket::{
     Claims, DeviceClaim, KeyRing, NonceClaim, TicketKey, mint_compact, mint_jws,
 };
@@ -78,6 +79,7 @@ pub fn config() -> ShardConfig {
         sale: Arc::new(sale()),
         keys: Arc::new(KeyRing::new(TicketKey::new(b"k1", SECRET).unwrap(), None).unwrap()),
         payment_key: None,
+        signature: None,
         source: Source::Peer,
         trusted: Arc::new([]),
         origins: Arc::new([b"https://shop.example".to_vec()]),
@@ -489,6 +491,38 @@ pub fn submit(user: u64, request: &str, ticket: &[u8]) -> Vec<u8> {
         body.len()
     )
     .into_bytes()
+}
+
+/// What a shard is given when it asks for signatures, with keys of these ids; the secret of key n is n bytes of n.
+pub fn signatures(kids: &[&str], skew_ms: u64) -> RequestSignatures {
+    let mut keys = kids.iter().map(|kid| signature_key(kid));
+    let keys = SignatureKeys::new(keys.next().unwrap(), keys.next()).unwrap();
+    RequestSignatures {
+        keys: Arc::new(keys),
+        skew_ms,
+    }
+}
+
+pub fn signature_key(kid: &str) -> SignatureKey {
+    let secret: Vec<u8> = kid.bytes().cycle().take(32).collect();
+    SignatureKey::new(kid.as_bytes(), &secret).unwrap()
+}
+
+/// `request` with its signature in front of its other headers.
+pub fn signed(request: &[u8], kid: &str, time_ms: u64) -> Vec<u8> {
+    let text = std::str::from_utf8(request).unwrap();
+    let (line, rest) = text.split_once("\r\n").unwrap();
+    let (_, body) = text.split_once("\r\n\r\n").unwrap();
+    let mut words = line.split(' ');
+    let signed = Signed {
+        method: words.next().unwrap().as_bytes(),
+        target: words.next().unwrap().as_bytes(),
+        body: body.as_bytes(),
+    };
+    let mut header = Vec::new();
+    sign_request(signed, &signature_key(kid), time_ms, &mut header);
+    let header = String::from_utf8(header).unwrap();
+    format!("{line}\r\nX-Weir-Signature: {header}\r\n{rest}").into_bytes()
 }
 
 pub fn status(request: &str, ticket: &[u8]) -> Vec<u8> {
