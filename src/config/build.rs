@@ -145,8 +145,7 @@ fn shard(
         section: limits,
         shards_count,
     };
-    let source = source(server);
-    let timeouts = timeouts(server);
+    let (source, timeouts) = (source(server), timeouts(server));
     let every = |name| parts.log.number(name) as u32; // at most SAMPLE_EVERY_MAX
     let [ip, user, device, status] = ["ip", "user", "device", "status"].map(|d| limit.shadowed(d));
     let instance = limit.policy("instance_rate", "instance_burst");
@@ -171,8 +170,8 @@ fn shard(
         limits.number("clock_leeway"),
         limits.number("known_requests_max") as usize,
     );
-    let (log_admitted_every, log_refused_every) = (every("admitted_every"), every("refused_every"));
-    let log_failed_every = every("failed_every");
+    let [log_admitted_every, log_refused_every, log_failed_every] =
+        ["admitted_every", "refused_every", "failed_every"].map(every);
     let secrets = secrets?; // last: everything above has been checked
     Some(ShardConfig {
         shard: ShardId(0),
@@ -181,9 +180,7 @@ fn shard(
         sale,
         keys: secrets.ring,
         payment_key: secrets.payment,
-        signature: secrets
-            .request
-            .map(|keys| RequestSignatures { keys, skew_ms }),
+        signature: secrets.request,
         source,
         trusted,
         origins,
