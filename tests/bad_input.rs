@@ -7,6 +7,8 @@
 mod bad_input_world;
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/say.rs"]
+mod say;
 
 use bad_input_world::*;
 use recorder::{FailSync, Recorder};
@@ -550,9 +552,9 @@ impl SmallDisk {
         match mounted {
             Ok(output) if output.status.success() => Some(Self(at.to_owned())),
             other => {
-                println!(
-                    "SKIPPED: a full disk needs a small file system, which only root may mount: {other:?}"
-                );
+                say::skip(&format!(
+                    "a full disk needs a small file system, which only root may mount: {other:?}"
+                ));
                 None
             }
         }

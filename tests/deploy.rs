@@ -8,10 +8,12 @@
 #[path = "bad_input_world/mod.rs"]
 mod world;
 
+#[path = "support/say.rs"]
+mod say;
+
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use world::{Buyer, Running, Shop, weir};
@@ -55,17 +57,6 @@ fn errno_of(call: &str) -> String {
     let output = under(&profile()).args(["--call", call]).output().unwrap();
     assert!(output.status.success(), "{call}: {output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
-fn skip(reason: &str) {
-    assert_ne!(
-        std::env::var("CI").as_deref(),
-        Ok("true"),
-        "nothing may be skipped here: {reason}"
-    );
-    // Not by print!, which the harness keeps for itself.
-    let line = format!("\nSKIPPED: {reason}\n");
-    std::io::stdout().write_all(line.as_bytes()).unwrap();
 }
 
 /// The drivers that this build can be told to use and that need no right beyond the profile's.
@@ -215,7 +206,7 @@ fn the_unit_passes_systemds_own_checks() {
         .output()
         .is_err()
     {
-        return skip("systemd-analyze is not installed on this machine");
+        return say::skip("systemd-analyze is not installed on this machine");
     }
     let unit = installed_unit();
     let threshold = format!("--threshold={EXPOSURE_TENTHS_MAX}");

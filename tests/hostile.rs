@@ -8,10 +8,13 @@ mod world;
 #[path = "hostile/attacks.rs"]
 mod attacks;
 
+#[path = "support/say.rs"]
+mod say;
+
 use attacks::{Attack, Tally, Way};
+use say::say;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Instant;
@@ -148,12 +151,6 @@ fn peak_bytes(server: &Running) -> u64 {
         .unwrap();
     let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     kib << 10
-}
-
-/// A line of the report, past the harness, which shows what a test prints only when it fails.
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").unwrap();
 }
 
 fn play(attack: Attack) {

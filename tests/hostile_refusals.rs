@@ -10,6 +10,8 @@ mod answers;
 mod bad_input_world;
 #[path = "support/line.rs"]
 mod line;
+#[path = "support/say.rs"]
+mod say;
 #[path = "support/served.rs"]
 mod served;
 
@@ -18,7 +20,6 @@ use bad_input_world::{Buyer, GOOD, Running, Shop, body};
 use line::{End, Line};
 use served::DRIVERS;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::time::{Duration, Instant};
 use weir_core::rng::Rng;
 
@@ -250,12 +251,11 @@ fn ten_thousand_refusals_are_read_by_clients_that_go_on_sending() {
             at_the_door(driver, &mut count);
         }
         let text = format!(
-            "{driver}: {}/{REFUSALS} refusals readable {:?}\n",
+            "{driver}: {}/{REFUSALS} refusals readable {:?}",
             count.sum(),
             count.readable
         );
-        // Not by print!, which the test harness keeps to itself when all is well.
-        std::io::stdout().write_all(text.as_bytes()).unwrap();
+        say::say(&text);
         let lost: Vec<&String> = count.lost.iter().take(10).collect();
         assert!(count.lost.is_empty(), "{driver}: {lost:#?}");
         assert_eq!(count.sum(), REFUSALS);

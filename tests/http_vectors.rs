@@ -19,6 +19,8 @@ mod http_rows;
 mod jobs;
 #[path = "support/line.rs"]
 mod line;
+#[path = "support/say.rs"]
+mod say;
 #[path = "support/served.rs"]
 mod served;
 #[path = "http_vectors/slow.rs"]
@@ -29,7 +31,6 @@ use crowd::{Crowd, Findings};
 use http_rows::{EXTRA, rows};
 use jobs::{bytewise, splits, whole};
 use served::DRIVERS;
-use std::io::Write;
 
 /// A server of one shard that echoes; `timeout`: of heads and bodies.
 fn server(driver: &str, timeout: &str) -> (Shop, Running) {
@@ -69,7 +70,7 @@ fn every_row_has_its_answer_however_its_bytes_arrive() {
     let is_extra = |difference: &&String| difference.contains(EXTRA);
     let extra = differences.iter().filter(is_extra).count();
     let line = format!(
-        "{} rows × {{{}}}: whole {}, bytewise {}, splits {}, differences {}, {EXTRA} {extra}\n",
+        "{} rows × {{{}}}: whole {}, bytewise {}, splits {}, differences {}, {EXTRA} {extra}",
         rows.len(),
         DRIVERS.join(", "),
         counts[0],
@@ -77,8 +78,7 @@ fn every_row_has_its_answer_however_its_bytes_arrive() {
         counts[2],
         differences.len(),
     );
-    // Not by print!, which the test harness keeps to itself when all is well.
-    std::io::stdout().write_all(line.as_bytes()).unwrap();
+    say::say(&line);
     let first: Vec<&String> = differences.iter().take(20).collect();
     assert!(differences.is_empty(), "{first:#?}");
     assert!(counts[2] > 30_000, "{counts:?}");

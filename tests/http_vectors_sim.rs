@@ -14,13 +14,14 @@ mod heard;
 mod http_rows;
 #[path = "http_vectors/jobs.rs"]
 mod jobs;
+#[path = "support/say.rs"]
+mod say;
 #[path = "../src/core/tests/shard_kit/mod.rs"]
 mod shard_kit;
 
 use heard::{heard, same};
 use http_rows::{EXTRA, End, judge, judge_overdue, rows};
 use jobs::{Job, bytewise, splits, whole};
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use weir_core::ask::Mode;
@@ -305,11 +306,10 @@ fn every_row_has_its_answer_on_simulated_sockets() {
     let extra = differences.iter().filter(|text| text.contains(EXTRA));
     let extra = extra.count();
     text.push_str(&format!(
-        " differences {}, {EXTRA} {extra}\n",
+        " differences {}, {EXTRA} {extra}",
         differences.len()
     ));
-    // Not by print!, which the test harness keeps to itself when all is well.
-    std::io::stdout().write_all(text.as_bytes()).unwrap();
+    say::say(&text);
     let first: Vec<&String> = differences.iter().take(20).collect();
     assert!(differences.is_empty(), "{first:#?}");
 }

@@ -3,6 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+#[path = "support/say.rs"]
+mod say;
+
+use say::skip;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_proto::ids::{ActivityId, PathId, SkuId, UserId};
@@ -12,7 +16,7 @@ use weir_proto::ticket::{Expect, KeyRing, TicketKey, verify};
 #[test]
 fn a_ticket_made_by_the_python_snippet_verifies() {
     if Command::new("python3").arg("--version").output().is_err() {
-        println!("SKIPPED: python3 is not installed on this machine");
+        skip("python3 is not installed on this machine");
         return;
     }
     let dir = std::env::temp_dir().join(format!("weir-mint-{}", std::process::id()));

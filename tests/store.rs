@@ -2,6 +2,10 @@
 #![allow(clippy::unwrap_used)] // a test that meets one has failed
 #![allow(clippy::result_large_err)] // a post that is refused gives its mail back
 
+#[path = "support/say.rs"]
+mod say;
+
+use say::skip;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -565,7 +569,7 @@ impl Drop for Mount {
 fn a_read_only_directory_is_refused() {
     let dir = Dir::new("read-only");
     let Some(_mount) = Mount::new(&dir.0, "ro,size=1m") else {
-        println!("SKIPPED: this user may not mount a tmpfs");
+        skip("this user may not mount a tmpfs");
         return;
     };
     let error = refusal(&dir);
@@ -577,7 +581,7 @@ fn a_read_only_directory_is_refused() {
 fn a_full_disk_poisons_and_keeps_what_was_acknowledged() {
     let dir = Dir::new("full");
     let Some(_mount) = Mount::new(&dir.0, "size=1m") else {
-        println!("SKIPPED: this user may not mount a tmpfs");
+        skip("this user may not mount a tmpfs");
         return;
     };
     let mut run = Run::open(&dir.0).unwrap();
