@@ -27,3 +27,4 @@ pub mod stats;
 mod sys;
 mod tasks;
 pub mod uring;
+pub mod watched;

@@ -19,10 +19,29 @@ pub fn wait() -> i32 {
     sys::signal::wait_for_stop_signal()
 }
 
-/// Asks a child process to end (SIGTERM). Only for a child that was not waited for yet: then its id is its own.
+/// What a child process is told. Only for a child that was not waited for yet: then its id is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM: end in order.
+    Terminate,
+    /// SIGKILL: end at once.
+    Kill,
+    /// SIGSTOP: stand still.
+    Pause,
+    /// SIGCONT: go on.
+    Resume,
+}
+
+/// Sends `signal` to the child `pid`.
 ///
 /// # Errors
 /// Whatever the system says; no such process.
-pub fn terminate(pid: u32) -> io::Result<()> {
-    sys::signal::terminate(pid)
+pub fn send(pid: u32, signal: Signal) -> io::Result<()> {
+    let number = match signal {
+        Signal::Terminate => libc::SIGTERM,
+        Signal::Kill => libc::SIGKILL,
+        Signal::Pause => libc::SIGSTOP,
+        Signal::Resume => libc::SIGCONT,
+    };
+    sys::signal::send(pid, number)
 }

@@ -127,7 +127,7 @@ impl Server {
 
     /// SIGTERM; then it must end by itself in time with exit code 0. What is wrong with its end, if anything.
     pub fn stop(mut self) -> Option<String> {
-        if let Err(error) = weir_io::signals::terminate(self.child.id()) {
+        if let Err(error) = signals::send(self.child.id(), Signal::Terminate) {
             return Some(format!("the server cannot be stopped: {error}"));
         }
         let until = Instant::now() + Duration::from_millis(SERVER_STOP_MS);

@@ -7,6 +7,8 @@ pub mod clock;
 pub mod enter;
 pub mod eventfd;
 pub mod kernel;
+pub mod notify;
+pub mod own_disk;
 pub mod rlimit;
 pub mod signal;
 pub mod socket;

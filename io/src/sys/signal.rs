@@ -41,15 +41,15 @@ pub fn wait_for_stop_signal() -> i32 {
     }
 }
 
-/// Sends SIGTERM to a process.
+/// Sends `signal` to a process.
 ///
 /// # Errors
 /// ESRCH when there is none, EPERM when it is another user's; EINVAL for an id that names a group or everybody.
-pub fn terminate(pid: u32) -> io::Result<()> {
+pub fn send(pid: u32, signal: libc::c_int) -> io::Result<()> {
     let pid = libc::pid_t::try_from(pid).ok().filter(|&pid| pid > 1);
     let pid = pid.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: kill(2) takes two numbers and touches no memory of ours; `pid` names one process, not us all (0, -1).
-    if unsafe { libc::kill(pid, libc::SIGTERM) } == 0 {
+    if unsafe { libc::kill(pid, signal) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
