@@ -9,3 +9,4 @@ pub mod orders;
 pub mod serve;
 pub mod sim;
 pub mod store;
+pub mod torture;

@@ -82,7 +82,7 @@ impl Crash {
     fn rush(mut self, before: Files, recorder: &Recorder, syncs: Syncs) -> Self {
         self.data = self.shop.place(&format!("data-{}", self.crashes));
         let log = self.shop.place(&format!("log-{}", self.crashes));
-        before.write_to(&self.data);
+        before.write_to(&self.data).unwrap();
         let running = self.shop.start_watched(&self.data, &log, recorder, syncs);
         let mut rng = Rng::new(self.seed ^ self.crashes << 32);
         let last_answer = 1 + rng.below(ANSWERS_MAX);
@@ -122,7 +122,7 @@ impl Crash {
     /// The same in a directory of their own.
     fn cut(&self, cut: Cut, name: &str) -> PathBuf {
         let place = self.shop.place(name);
-        self.files_after(cut).write_to(&place);
+        self.files_after(cut).write_to(&place).unwrap();
         place
     }
 
@@ -172,7 +172,9 @@ fn check_any_instant(crash: &Crash, told_before: &[Told]) {
         let cut = Cut::Torn(rng.next_u64());
         let name = format!("{}, record {point}", crash.name(cut));
         let place = crash.shop.place("instant");
-        cut_back(&crash.before, &records[..point], cut).write_to(&place);
+        cut_back(&crash.before, &records[..point], cut)
+            .write_to(&place)
+            .unwrap();
         let mut findings = Findings::default();
         let disk = Disk::read(&crash.shop, &place, &mut findings)
             .unwrap_or_else(|why| panic!("{name}: {why}"));

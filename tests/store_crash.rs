@@ -174,7 +174,7 @@ fn acknowledged(records: &[Record]) -> u64 {
 
 /// What a restart on `files` recovers, checked against what was ever appended.
 fn recover(files: &Files, at: &Path) -> u64 {
-    files.write_to(at);
+    files.write_to(at).unwrap();
     // Nobody cuts the power of this run; without syncs it is quicker.
     let config = StoreConfig {
         dir: at.to_path_buf(),
@@ -291,7 +291,7 @@ fn crash_after_crash_loses_nothing() {
     for round in 0..40 {
         let _ = fs::remove_file(dir.log());
         before.0.remove(Path::new(ACKS));
-        before.write_to(&dir.data());
+        before.write_to(&dir.data()).unwrap();
         // Few batches: most cuts fall into the restart or shortly after it, where the log still has the torn end.
         let last = promised + 1 + rng.below(3);
         let output = child(&dir, &recorder, "full", last).output().unwrap();
@@ -302,7 +302,7 @@ fn crash_after_crash_loses_nothing() {
         let told = acknowledged(happened).max(promised);
         before = cut_back(&before, happened, Cut::Torn(rng.next_u64()));
         // Read from a copy: the next run itself meets the files as the cut left them.
-        before.write_to(&dir.0.join("read"));
+        before.write_to(&dir.0.join("read")).unwrap();
         // What a restart showed counts as promised too: it was answered from.
         promised = match read_image(&dir.0.join("read")) {
             Ok(image) => last_seq(&image),

@@ -13,6 +13,7 @@ mod reconcile;
 mod serve;
 pub mod sim;
 mod ticket;
+pub mod torture;
 
 use clap::{Parser, Subcommand};
 use std::fmt;
@@ -45,6 +46,9 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
+    Torture(torture::TortureArgs),
+    #[command(hide = true)]
+    TortureClock(torture::ClockArgs),
 }
 
 fn run(command: Command) -> Result<(), CliError> {
@@ -59,6 +63,8 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Bench(args) => bench::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Torture(args) => torture::run(&args),
+        Command::TortureClock(args) => torture::run_clock(&args),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::config;
 use crate::serve::{self, ServeError, footprint_text};
 use clap::Args;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_io::choice::Wanted;
 
 /// Run the server until SIGTERM or Ctrl-C (a second signal ends it at once).
@@ -24,9 +24,21 @@ pub struct ServeArgs {
 
 /// Runs it.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
+    serve_until_signal(&args.config, args.driver, || Ok(()))
+}
+
+/// Serves what `config` says, on `driver` if one is named; `beside` starts whatever else shall run in the process, once signals are blocked.
+/// # Errors
+/// `Input` when it does not start, `Broken` when a part ends by itself.
+pub fn serve_until_signal(
+    config: &Path,
+    driver: Option<Wanted>,
+    beside: impl FnOnce() -> Result<(), CliError>,
+) -> Result<(), CliError> {
     weir_io::signals::block().map_err(CliError::input)?; // before any thread: all inherit it
-    let mut plan = config::load_for_this_host(&args.config).map_err(CliError::input)?;
-    plan.driver = args.driver.unwrap_or(plan.driver);
+    beside()?;
+    let mut plan = config::load_for_this_host(config).map_err(CliError::input)?;
+    plan.driver = driver.unwrap_or(plan.driver);
     // Standard error may be closed; serving does not depend on it.
     let say = |text: String| {
         let _ = writeln!(std::io::stderr(), "weir: {text}");

@@ -11,10 +11,10 @@ mod kinds;
 pub mod limits;
 mod report;
 mod scene;
-mod server;
+pub(crate) mod server;
 mod story;
 mod tally;
-mod words;
+pub(crate) mod words;
 
 #[cfg(any(debug_assertions, weir_planted))]
 pub use books::Plant;

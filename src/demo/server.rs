@@ -1,4 +1,4 @@
-//! The server of the demo: this very program as a process of its own, watched from outside.
+//! The server of the demo and of torture runs: this very program as a process of its own, watched from outside.
 
 use super::DemoError;
 use super::limits::{SERVER_LINES_MAX, SERVER_START_MS, SERVER_STOP_MS};
@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use weir_io::signals::{self, Signal};
 
 /// What the server is expected to say when it serves.
 const SERVING: &str = "serving http://";
@@ -22,6 +23,7 @@ type LastLines = Arc<Mutex<VecDeque<String>>>;
 pub struct Server {
     child: Child,
     lines: LastLines,
+    hears: Receiver<String>,
     /// Where buyers come in.
     pub listen: SocketAddr,
     /// Where the operator comes in.
@@ -36,10 +38,18 @@ impl Server {
         let program = std::env::current_exe().map_err(DemoError::input)?;
         let mut command = Command::new(program);
         command.arg("serve").arg("--config").arg(config);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null());
+        let mut server = Self::launch(command, cpu)?;
+        server.wait_until_serving()?;
+        Ok(server)
+    }
+
+    /// Starts `command`, a server; it does not serve yet. `cpu`: the only core of the whole process; without one, it is
+    /// started by the calling thread itself.
+    /// # Errors
+    /// No process can be started.
+    pub fn launch(mut command: Command, cpu: Option<usize>) -> Result<Self, DemoError> {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = spawn_on(cpu, command)?;
         let (said, hears) = channel();
         let lines = LastLines::default();
@@ -49,24 +59,25 @@ impl Server {
             std::thread::spawn(listen);
         }
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self {
+        Ok(Self {
             child,
             lines,
+            hears,
             listen: nowhere,
             ops: nowhere,
-        };
-        (server.listen, server.ops) = server.wait_until_serving(&hears)?;
-        Ok(server)
+        })
     }
 
-    fn wait_until_serving(
-        &mut self,
-        hears: &Receiver<String>,
-    ) -> Result<(SocketAddr, SocketAddr), DemoError> {
+    /// Waits for its first word: then it has its addresses.
+    /// # Errors
+    /// It ended, or is silent for too long; with its own words.
+    pub fn wait_until_serving(&mut self) -> Result<(), DemoError> {
         let until = Instant::now() + Duration::from_millis(SERVER_START_MS);
-        while let Ok(line) = hears.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        let left = || until.saturating_duration_since(Instant::now());
+        while let Ok(line) = self.hears.recv_timeout(left()) {
             if let Some(addresses) = addresses(&line) {
-                return Ok(addresses);
+                (self.listen, self.ops) = addresses;
+                return Ok(());
             }
         }
         Err(DemoError::Input(format!(
@@ -88,6 +99,23 @@ impl Server {
     /// Its end, when it ended by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
+    }
+
+    /// Its process id; until it was seen to have ended, it is nobody else's.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it reads, when `launch` was given a pipe; once.
+    pub fn take_stdin(&mut self) -> Option<std::process::ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Waits until it has ended.
+    /// # Errors
+    /// Whatever the system says; not expected.
+    pub fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        self.child.wait()
     }
 
     /// CPU time of the whole process so far, microseconds; 0 when it cannot be read.
@@ -162,13 +190,17 @@ impl Drop for Server {
 
 /// A child has the cores of the thread that starts it.
 fn spawn_on(cpu: Option<usize>, mut command: Command) -> Result<Child, DemoError> {
-    let start = move || {
-        if let Some(cpu) = cpu {
-            weir_io::affinity::pin_this_thread(cpu).map_err(DemoError::input)?;
-        }
+    let mut spawn = move || {
         command
             .spawn()
             .map_err(|error| DemoError::Input(format!("the server cannot be started: {error}")))
+    };
+    let Some(cpu) = cpu else {
+        return spawn();
+    };
+    let start = move || {
+        weir_io::affinity::pin_this_thread(cpu).map_err(DemoError::input)?;
+        spawn()
     };
     let thread = std::thread::Builder::new()
         .name("weir-demo-start".into())

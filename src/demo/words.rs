@@ -3,7 +3,6 @@
 //! Called by the crowd right before a request leaves. Tickets are functions of the seed, the buyer and the request's
 //! number, so a million of them need no memory; one in sixteen is a JWS. Keys and tickets never reach a log.
 
-use super::limits::UNPAID_TIMEOUT_MS;
 use crate::config::Plan;
 use weir_bench::request::{
     Credentials, Route, put_plain, put_status, put_submit, put_submit_body, put_u64,
@@ -84,7 +83,6 @@ impl Words {
     pub fn new(plan: &Plan, host: String, seed: u64, start_ms: u64) -> Option<Self> {
         let activity = plan.sale.activities.first()?;
         let sku = activity.skus.first()?;
-        debug_assert_eq!(sku.unpaid_timeout_ms, UNPAID_TIMEOUT_MS);
         let key = plan.keys().signing().clone();
         let stranger = TicketKey::new(
             key.kid().as_bytes(),
@@ -288,8 +286,8 @@ impl Words {
     }
 }
 
-/// `demo-<buyer>-<request>`.
-fn name(ask: Ask) -> RequestId {
+/// The request id of a request: `demo-<buyer>-<request>`.
+pub fn name(ask: Ask) -> RequestId {
     let mut bytes = *b"demo-000000000-00";
     let mut rest = ask.buyer;
     for digit in bytes[5..14].iter_mut().rev() {

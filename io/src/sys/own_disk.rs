@@ -7,7 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Makes the child of `command` see a file system of `bytes` at `dir`. Nobody else sees it.
+/// Makes the child of `command` see a file system of `bytes` at `dir`, which nobody else sees. The child dies with the
+/// thread that starts it.
 ///
 /// # Errors
 /// A path with a zero byte. That the system refuses is said by the start of the command.
@@ -23,6 +24,8 @@ pub fn give(command: &mut Command, dir: &Path, bytes: u64) -> io::Result<()> {
         (c"/proc/self/gid_map", map(gid)?),
     ];
     let before_exec = move || {
+        // SAFETY: prctl(2) with this command takes numbers.
+        check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
         // SAFETY: unshare(2) takes flags.
         if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
             // Without the privilege: a user namespace grants it inside of itself.
@@ -38,9 +41,7 @@ pub fn give(command: &mut Command, dir: &Path, bytes: u64) -> io::Result<()> {
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         let name = c"tmpfs".as_ptr();
         // SAFETY: as above.
-        check(unsafe {
-            libc::mount(name, dir.as_ptr(), name, flags, options.as_ptr().cast())
-        })
+        check(unsafe { libc::mount(name, dir.as_ptr(), name, flags, options.as_ptr().cast()) })
     };
     // SAFETY: between fork and exec the closure only makes system calls: it takes no lock and no memory.
     unsafe { command.pre_exec(before_exec) };

@@ -1,0 +1,192 @@
+//! `weir torture`: its arguments, its words before and after; and the command of its one kind of server that needs a
+//! clock of its own. The run itself is [`crate::torture`].
+
+use super::serve::serve_until_signal;
+use super::{CliError, print};
+use crate::keys;
+use crate::torture::{self, Children, Live, TortureConfig, TortureError, limits::KILLS_MAX};
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Kill servers under load on this machine, and prove that no answer is ever taken back.
+///
+/// Starts servers of its own with small sales in one directory, loads them over loopback, kills them at chosen instants,
+/// cuts their files back to what was synced as a power cut would, restarts them, and compares every answer that clients
+/// got with the books. Then disks that fail or run full, servers that stand still, clocks that jump, damaged journals.
+#[derive(clap::Args, Clone, Debug)]
+#[command(
+    after_help = "Examples:\n  weir torture\n  weir torture --kills 200 --json\n  weir torture --kills 5000 --dir /mnt/disk-under-test/torture --seed 7\n\nIt touches nothing outside of its directory and ends only processes that it started.\nExit codes: 0 every promise held, 1 one broke, 2 this machine cannot run it."
+)]
+pub struct TortureArgs {
+    /// How many servers to kill.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=KILLS_MAX))]
+    pub kills: u64,
+    /// Where to work, new or empty; it stays when a promise breaks. Without it, a temporary directory.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Print one JSON object on standard output.
+    #[arg(long)]
+    pub json: bool,
+    /// Which instants, cuts and sizes; without it, a new one each time. The clock of a real machine does not repeat
+    /// itself: the same seed makes similar runs.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// How often the progress line is written.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Runs it.
+/// # Errors
+/// `Broken` when a promise broke; `Input` when it cannot be run.
+pub fn run(args: &TortureArgs) -> Result<(), CliError> {
+    let input = |TortureError(what)| CliError::Input(what);
+    weir_io::signals::block().map_err(CliError::input)?; // before any thread: all inherit it
+    let made_here = args.dir.as_deref().is_none_or(|dir| !dir.exists());
+    let dir = match &args.dir {
+        Some(dir) => dir.clone(),
+        None => torture::temporary_dir().map_err(input)?,
+    };
+    torture::make_dir(&dir).map_err(input)?;
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => u64::from(u32::from_le_bytes(keys::random().map_err(CliError::input)?)),
+    };
+    let config = TortureConfig {
+        kills: args.kills,
+        dir,
+        seed,
+    };
+    announce(&config);
+    let children = Arc::new(Children::default());
+    end_on_signal(&children, &config.dir, made_here)?;
+    let live = Live::default();
+    let result = std::thread::scope(|scope| {
+        let running = scope.spawn(|| torture::run(&config, &children, &live));
+        let is_terminal = io::stderr().is_terminal();
+        while !running.is_finished() {
+            if is_terminal {
+                show(&live, config.kills);
+            }
+            std::thread::sleep(LOOK);
+        }
+        if is_terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+        running.join()
+    });
+    let report = result
+        .map_err(|_| CliError::input("the run panicked: a bug of weir; please report it"))?
+        .map_err(input)?;
+    let clean = report.is_clean();
+    if clean {
+        remove(&config.dir, made_here);
+    }
+    if args.json {
+        let _ = io::stderr().write_all(report.text().as_bytes());
+        let json = serde_json::to_string(&report).map_err(CliError::input)?;
+        print(&format!("{json}\n"))?;
+    } else {
+        print(&report.text())?;
+    }
+    if clean {
+        return Ok(());
+    }
+    Err(CliError::Broken(format!(
+        "a promise broke; the files of the sales that show it are kept in {}; run again with --seed {seed}",
+        config.dir.display()
+    )))
+}
+
+/// What will happen, where, and for how long. Standard error may be closed; the run does not depend on it.
+fn announce(config: &TortureConfig) {
+    let (seconds, lanes) = torture::estimate(config.kills);
+    let _ = writeln!(
+        io::stderr(),
+        "weir torture: kills {} servers of its own under load ({lanes} at a time, on loopback) and tries failing and full disks, \
+         pauses, clock jumps and damaged journals.\n\
+         It works in {} only, needs about 200 MiB there, and ends only processes that it started. It takes about {} min; \
+         Ctrl-C ends it and cleans up. Seed {}.",
+        config.kills,
+        config.dir.display(),
+        seconds.div_ceil(60),
+        config.seed,
+    );
+}
+
+fn show(live: &Live, kills: u64) {
+    let _ = write!(
+        io::stderr(),
+        "\r{} of {kills} kills, {} answers compared\x1b[K",
+        live.kills.load(Ordering::Relaxed),
+        live.acked.load(Ordering::Relaxed),
+    );
+}
+
+/// A signal ends the run: no server is left, and neither are files.
+fn end_on_signal(children: &Arc<Children>, dir: &Path, made_here: bool) -> Result<(), CliError> {
+    let (children, dir) = (Arc::clone(children), dir.to_owned());
+    let wait = move || {
+        weir_io::signals::wait();
+        children.kill_all();
+        remove(&dir, made_here);
+        let _ = writeln!(
+            io::stderr(),
+            "\nweir: ended by a signal; its servers and files are gone"
+        );
+        std::process::exit(2);
+    };
+    std::thread::Builder::new()
+        .name("weir-signals".to_owned())
+        .spawn(wait)
+        .map(drop)
+        .map_err(CliError::input)
+}
+
+/// Removes what the run made; a directory that was there before stays, empty as it was.
+fn remove(dir: &Path, made_here: bool) {
+    // What cannot be removed is in the directory that the first words named.
+    if made_here {
+        let _ = fs::remove_dir_all(dir);
+        return;
+    }
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let _ = fs::remove_dir_all(entry.path());
+    }
+}
+
+/// Part of `weir torture`, not for use by hand: a server whose wall clock its standard input moves, in milliseconds from
+/// the system's, one number a line.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ClockArgs {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Where the clock stands at the start.
+    #[arg(long, value_name = "MS", allow_hyphen_values = true)]
+    shift_ms: i64,
+}
+
+/// Runs that server; it ends when its standard input does.
+/// # Errors
+/// As `weir serve`.
+pub fn run_clock(args: &ClockArgs) -> Result<(), CliError> {
+    weir_io::clock::shift_wall(args.shift_ms);
+    serve_until_signal(&args.config, None, || {
+        let follow = || {
+            for line in io::stdin().lock().lines().map_while(Result::ok) {
+                if let Ok(shift_ms) = line.trim().parse() {
+                    weir_io::clock::shift_wall(shift_ms);
+                }
+            }
+            // Its parent is gone.
+            let _ = weir_io::signals::send(std::process::id(), weir_io::signals::Signal::Terminate);
+        };
+        let started = std::thread::Builder::new().name("weir-clock".to_owned());
+        started.spawn(follow).map(drop).map_err(CliError::input)
+    })
+}
