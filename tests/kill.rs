@@ -4,6 +4,8 @@
 //! One round: a sale under the recorder, buyers who submit, ask, pay and try twice; SIGKILL right after a seeded
 //! answer. Then, for several power cuts of the same instant, ledger and orders each at a point of their own: what the
 //! files hold, what the status query says, the rest of the stock sold, SIGTERM, reconcile.
+//! `weir torture` does the like for operators; this is the check beside it: it hears the server inside of its process, by
+//! a recorder in C, and has clients and rules of its own, so that neither's blind spot is both's.
 #![allow(clippy::unwrap_used)] // a test that meets one has failed
 
 #[path = "kill/buyers.rs"]
