@@ -103,6 +103,8 @@ RUSTC_WORKSPACE_WRAPPER="$PWD/tests/planted_rustc.sh" run 900 planted \
 run 1200 release cargo build --release --locked
 # A thousand sales on a virtual clock with faults from their seeds; the full 5,000 are for whoever changes core.
 run 300 sim target/release/weir sim --seeds 0..1000 --json
+# The optimised program is killed 200 times under load, and its disks, clocks and journals fail.
+run 400 torture target/release/weir torture --kills 200 --seed 1 --json
 # The optimised program sells to a crowd; it exits with 1 when a promise breaks.
 run 180 demo target/release/weir demo --buyers 200000 --stock 2000 --json
 # weir's readers of foreign bytes against other readers and models, for 60 s each (tests/fuzz/README.md).

@@ -266,7 +266,6 @@ fn pauses(mut sale: Sale, rng: &mut Rng, tally: &mut Tally) -> Result<()> {
         let what = format!("{grants} grants, the budget allows {most}");
         tally.findings.note(Sin::OverLimit, sale.named(&what));
     }
-    drop(counter);
     sale.told.extend(told);
     sale.check_statuses(&running, Wait::UntilAllRest, tally);
     sale.check_repeats(&running, tally);
@@ -344,7 +343,6 @@ fn clock_jumps(mut sale: Sale, rng: &mut Rng, tally: &mut Tally) -> Result<()> {
         counter.over.store(true, Ordering::Release);
     };
     let told = sale.load(&counter, rng, tally, jump);
-    drop(counter);
     tally.clock_jumps += made;
     sale.told.extend(told);
     sale.wall_shift_ms = -JUMP_MS / 2;
