@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Kill servers under load on this machine, and prove that no answer is ever taken back.
@@ -52,18 +52,20 @@ pub fn run(args: &TortureArgs) -> Result<(), CliError> {
         None => torture::temporary_dir().map_err(input)?,
     };
     torture::make_dir(&dir).map_err(input)?;
+    let place = Place { dir, made_here };
+    torture::make_dir(&place.sales()).map_err(input)?;
     let seed = match args.seed {
         Some(seed) => seed,
         None => u64::from(u32::from_le_bytes(keys::random().map_err(CliError::input)?)),
     };
     let config = TortureConfig {
         kills: args.kills,
-        dir,
+        dir: place.sales(),
         seed,
     };
-    announce(&config);
+    announce(&config, &place.dir);
     let children = Arc::new(Children::default());
-    end_on_signal(&children, &config.dir, made_here)?;
+    let ending = end_on_signal(&children, &place)?;
     let live = Live::default();
     let result = std::thread::scope(|scope| {
         let running = scope.spawn(|| torture::run(&config, &children, &live));
@@ -79,12 +81,15 @@ pub fn run(args: &TortureArgs) -> Result<(), CliError> {
         }
         running.join()
     });
+    while ending.load(Ordering::Acquire) {
+        std::thread::park(); // the thread that waits for signals ends the process
+    }
     let report = result
         .map_err(|_| CliError::input("the run panicked: a bug of weir; please report it"))?
         .map_err(input)?;
     let clean = report.is_clean();
     if clean {
-        remove(&config.dir, made_here);
+        place.remove();
     }
     if args.json {
         let _ = io::stderr().write_all(report.text().as_bytes());
@@ -98,12 +103,12 @@ pub fn run(args: &TortureArgs) -> Result<(), CliError> {
     }
     Err(CliError::Broken(format!(
         "a promise broke; the files of the sales that show it are kept in {}; run again with --seed {seed}",
-        config.dir.display()
+        place.dir.display()
     )))
 }
 
 /// What will happen, where, and for how long. Standard error may be closed; the run does not depend on it.
-fn announce(config: &TortureConfig) {
+fn announce(config: &TortureConfig, dir: &Path) {
     let (seconds, lanes) = torture::estimate(config.kills);
     let _ = writeln!(
         io::stderr(),
@@ -112,7 +117,7 @@ fn announce(config: &TortureConfig) {
          It works in {} only, needs about 200 MiB there, and ends only processes that it started. It takes about {} min; \
          Ctrl-C ends it and cleans up. Seed {}.",
         config.kills,
-        config.dir.display(),
+        dir.display(),
         seconds.div_ceil(60),
         config.seed,
     );
@@ -128,12 +133,16 @@ fn show(live: &Live, kills: u64) {
 }
 
 /// A signal ends the run: no server is left, and neither are files.
-fn end_on_signal(children: &Arc<Children>, dir: &Path, made_here: bool) -> Result<(), CliError> {
-    let (children, dir) = (Arc::clone(children), dir.to_owned());
+fn end_on_signal(children: &Arc<Children>, place: &Place) -> Result<Arc<AtomicBool>, CliError> {
+    let (children, place) = (Arc::clone(children), place.clone());
+    let ending = Arc::new(AtomicBool::new(false));
+    let says = Arc::clone(&ending);
     let wait = move || {
         weir_io::signals::wait();
+        says.store(true, Ordering::Release);
+        place.take_away();
         children.kill_all();
-        remove(&dir, made_here);
+        place.remove();
         let _ = writeln!(
             io::stderr(),
             "\nweir: ended by a signal; its servers and files are gone"
@@ -143,19 +152,40 @@ fn end_on_signal(children: &Arc<Children>, dir: &Path, made_here: bool) -> Resul
     std::thread::Builder::new()
         .name("weir-signals".to_owned())
         .spawn(wait)
-        .map(drop)
-        .map_err(CliError::input)
+        .map_err(CliError::input)?;
+    Ok(ending)
 }
 
-/// Removes what the run made; a directory that was there before stays, empty as it was.
-fn remove(dir: &Path, made_here: bool) {
-    // What cannot be removed is in the directory that the first words named.
-    if made_here {
-        let _ = fs::remove_dir_all(dir);
-        return;
+/// Where the run works: a directory of its own in the one that was named.
+#[derive(Clone, Debug)]
+struct Place {
+    dir: PathBuf,
+    /// The named one was not there before.
+    made_here: bool,
+}
+
+impl Place {
+    fn sales(&self) -> PathBuf {
+        self.dir.join("sales")
     }
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let _ = fs::remove_dir_all(entry.path());
+
+    fn ended(&self) -> PathBuf {
+        self.dir.join("ended")
+    }
+
+    /// From here on nothing more can be made: every path of the run leads nowhere.
+    fn take_away(&self) {
+        let _ = fs::rename(self.sales(), self.ended());
+    }
+
+    /// Removes what the run made; a directory that was there before stays, empty as it was.
+    fn remove(&self) {
+        self.take_away();
+        // What cannot be removed is in the directory that the first words named.
+        let _ = fs::remove_dir_all(self.ended());
+        if self.made_here {
+            let _ = fs::remove_dir(&self.dir);
+        }
     }
 }
 

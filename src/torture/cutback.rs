@@ -84,13 +84,13 @@ impl Files {
         Ok(())
     }
 
-    /// Writes them below `dir`, which is emptied first.
+    /// Writes them below `dir`, which is emptied first, or made below a directory that exists.
     /// # Errors
     /// The directory cannot be emptied or written.
     pub fn write_to(&self, dir: &Path) -> io::Result<()> {
         match fs::remove_dir_all(dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => fs::create_dir_all(dir)?,
+            _ => fs::create_dir(dir)?,
         }
         for (path, bytes) in &self.0 {
             let path = dir.join(path);

@@ -9,7 +9,9 @@ use super::limits::{
 };
 use super::promises::Sin;
 use super::report::Tally;
-use super::sale::{End, How, Running, Sale, Started, Wait};
+use super::running::{Running, Started};
+use super::sale::{End, Sale, Wait};
+use super::shop::How;
 use super::told::Told;
 use super::watch::{DiskPlan, Nth};
 use super::{Result, TortureError};
@@ -169,7 +171,7 @@ fn disk(
 /// itself says no, and the server is killed without a power cut.
 fn full_file_system(mut sale: Sale, rng: &mut Rng, tally: &mut Tally) -> Result<()> {
     let data = sale.data();
-    std::fs::create_dir_all(&data).map_err(|error| TortureError::at(&data, &error))?;
+    std::fs::create_dir(&data).map_err(|error| TortureError::at(&data, &error))?;
     let mut command = sale.serve()?;
     watched::own_disk(&mut command, &data, SMALL_DISK_BYTES).map_err(TortureError::of)?;
     let mut server = match Server::launch(command, None) {

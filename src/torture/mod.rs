@@ -12,7 +12,9 @@ mod journal;
 pub mod limits;
 mod promises;
 mod report;
+mod running;
 mod sale;
+mod shop;
 mod told;
 mod watch;
 
@@ -26,7 +28,8 @@ use limits::{
     UNPAID_LONG_MS, UNPAID_SHORT_MS,
 };
 use report::Tally;
-use sale::{End, How, Sale};
+use sale::{End, Sale};
+use shop::How;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::fs;

@@ -13,12 +13,16 @@ use super::promises::{
     self, Disk, LIMBO, Sin, check_answers, check_end, check_holding, check_status,
 };
 use super::report::Tally;
+use super::running::{Running, Started};
+use super::shop::{How, toml_text};
 use super::told::{Asked, Told};
 use super::watch::{self, DiskPlan, Live, Recording};
 use super::{Children, Result, TortureError};
 use crate::config::{self, Host, Plan};
 use crate::demo::server::Server;
 use crate::keys;
+use crate::orders::store::OrderStore;
+use crate::store::{LedgerStore, StoreConfig};
 use std::cell::Cell;
 use std::fs;
 use std::net::SocketAddr;
@@ -28,30 +32,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_core::rng::Rng;
-use weir_core::time::WallMs;
 use weir_io::signals::{self, Signal};
 use weir_io::watched::Watch;
 use weir_proto::answer::Code;
 
-/// Sales open so long before they begin: a clock may jump back by less than that.
-const OPEN_BEFORE_MS: u64 = 2 * 60 * 60 * 1000;
 /// Tickets are good for 25 minutes around now; the demo's words count from their start.
 const TICKETS_BEFORE_MS: u64 = 25 * 60 * 1000;
-
-/// What differs between sales.
-#[derive(Clone, Copy, Debug)]
-pub struct How {
-    /// Threads of the server.
-    pub shards: u16,
-    /// Units.
-    pub stock: u64,
-    /// For one request.
-    pub budget_ms: u64,
-    /// To pay.
-    pub unpaid_ms: u64,
-    /// Submits per second that may ask the ledger.
-    pub ask_rate: u64,
-}
 
 /// When a run's server dies.
 #[derive(Clone, Copy, Debug)]
@@ -86,24 +72,15 @@ pub struct Sale {
     children: Arc<Children>,
 }
 
-/// A server that serves, and whoever hears its file operations.
-pub struct Running {
-    /// The process.
-    pub server: Server,
-    /// What its watcher sees and says.
-    pub live: Arc<Live>,
-    watcher: std::thread::JoinHandle<std::io::Result<Recording>>,
-    data: PathBuf,
-    children: Arc<Children>,
-}
-
 impl Sale {
     /// Makes directory, keys and configuration.
     ///
     /// # Errors
     /// Something cannot be written.
     pub fn make(dir: PathBuf, seed: u64, how: How, children: &Arc<Children>) -> Result<Self> {
-        fs::create_dir_all(dir.join("keys")).map_err(|error| TortureError::at(&dir, &error))?;
+        fs::create_dir(&dir)
+            .and_then(|()| fs::create_dir(dir.join("keys")))
+            .map_err(|error| TortureError::at(&dir, &error))?;
         for name in ["ticket-1.key", "payment.key"] {
             keys::create(&dir.join("keys").join(name)).map_err(TortureError::of)?;
         }
@@ -376,7 +353,13 @@ impl Sale {
             .map_err(|error| TortureError::at(&place, &error))?;
         tally.cuts += 1;
         let known = tally.findings.0.len();
-        match Disk::read(&self.plan.sale, &place, &mut tally.findings) {
+        let journal = |path: &PathBuf| path.to_string_lossy().ends_with("-journal");
+        let read = match files.0.keys().any(journal) {
+            true => roll_back(&place),
+            false => Ok(()),
+        };
+        let read = read.and_then(|()| Disk::read(&self.plan.sale, &place, &mut tally.findings));
+        match read {
             Ok(disk) => disk.check(told, &mut tally.findings),
             Err(words) => tally.findings.note(Sin::NoRestart, words),
         }
@@ -545,65 +528,12 @@ pub enum Wait {
     No,
 }
 
-/// What became of a start.
-pub enum Started {
-    /// It serves.
-    Serving(Running),
-    /// It died as planned.
-    Died(Recording),
-    /// It said no, in its own words.
-    Refused(String),
-}
-
-impl Running {
-    /// SIGKILL.
-    ///
-    /// # Errors
-    /// Whatever the system says; not expected.
-    pub fn kill(&self) -> Result<()> {
-        signals::send(self.server.pid(), Signal::Kill).map_err(TortureError::of)
-    }
-
-    /// Waits for its end; the record of its life.
-    ///
-    /// # Errors
-    /// The kernel stopped telling what it did.
-    pub fn end(mut self) -> Result<Recording> {
-        self.children.gone(self.server.pid());
-        self.server.wait().map_err(TortureError::of)?;
-        self.recording()
-    }
-
-    /// SIGTERM; what was wrong with its end.
-    ///
-    /// # Errors
-    /// As `end`.
-    pub fn stop(self) -> Result<(Recording, Option<String>)> {
-        let Self {
-            server,
-            watcher,
-            children,
-            data,
-            ..
-        } = self;
-        let pid = server.pid();
-        let problem = server.stop();
-        children.gone(pid);
-        Ok((join(watcher, &data)?, problem))
-    }
-
-    fn recording(self) -> Result<Recording> {
-        join(self.watcher, &self.data)
-    }
-}
-
-fn join(
-    watcher: std::thread::JoinHandle<std::io::Result<Recording>>,
-    data: &Path,
-) -> Result<Recording> {
-    let lost = || TortureError(format!("the watch over {} panicked", data.display()));
-    let recording = watcher.join().map_err(|_| lost())?;
-    recording.map_err(|error| TortureError::at(data, &error))
+/// A first start that died while it made its tables left a rollback journal, which a reader may not play back: the stores
+/// do, as the next server will.
+fn roll_back(place: &Path) -> std::result::Result<(), String> {
+    LedgerStore::open(&StoreConfig::new(place)).map_err(|error| error.to_string())?;
+    OrderStore::open(&place.join("orders.sqlite")).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 fn note_odd(error: &NoAnswer, tally: &mut Tally) {
@@ -625,58 +555,4 @@ fn note_odd_after_restart(error: &NoAnswer, tally: &mut Tally) {
         }
         other => note_odd(other, tally),
     }
-}
-
-/// `weir init`'s file with a small sale. One address and few users send all of the load: only the ledger shall refuse.
-fn toml_text(host: &Host, how: How) -> Result<String> {
-    let mut settings = config::fresh_sale(WallMs(host.wall_ms)).map_err(TortureError::of)?;
-    settings.retain(|(section, name, _)| (*section, *name) != ("activity", "opens_at"));
-    let text = |text: &str| format!("\"{text}\"");
-    let (many, plenty) = (text("1000000/s"), "1000000".to_owned());
-    settings.extend([
-        ("server", "listen", text("127.0.0.1:0")),
-        ("server", "shards", how.shards.to_string()),
-        ("server", "conns_max", "256".to_owned()),
-        ("ops", "listen", text("127.0.0.1:0")),
-        ("limits", "instance_rate", many.clone()),
-        ("limits", "instance_burst", plenty.clone()),
-        ("limits", "ip_rate", many.clone()),
-        ("limits", "ip_burst", plenty.clone()),
-        ("limits", "ip_slots", "64".to_owned()),
-        ("limits", "user_rate", many.clone()),
-        ("limits", "user_burst", plenty.clone()),
-        ("limits", "user_slots", "16384".to_owned()),
-        ("limits", "device_slots", "64".to_owned()),
-        ("limits", "status_rate", many.clone()),
-        ("limits", "status_burst", plenty.clone()),
-        ("limits", "status_slots", "16384".to_owned()),
-        ("limits", "overflow_rate", many),
-        ("limits", "overflow_burst", plenty),
-        (
-            "limits",
-            "request_budget",
-            text(&format!("{}ms", how.budget_ms)),
-        ),
-        ("log", "path", text("off")),
-        (
-            "activity",
-            "opens_at",
-            config::instant_text(WallMs((host.wall_ms - OPEN_BEFORE_MS) / 1000 * 1000)),
-        ),
-        ("activity", "id", "1".to_owned()),
-        ("activity.sku", "id", "1".to_owned()),
-        ("activity.sku", "stock", how.stock.to_string()),
-        ("activity.sku", "price", text("19.90 CNY")),
-        (
-            "activity.sku",
-            "unpaid_timeout",
-            text(&format!("{}ms", how.unpaid_ms)),
-        ),
-        (
-            "activity.sku",
-            "budget",
-            text(&format!("{}/s", how.ask_rate)),
-        ),
-    ]);
-    Ok(config::starter(&settings))
 }
