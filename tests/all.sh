@@ -89,6 +89,7 @@ run 900 clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 run 1800 tests cargo test --workspace --locked --no-fail-fast
 # The driver behind a cargo feature: the same stories. It builds liburing with the C compiler.
 run 900 glommio cargo test --locked --features glommio --test conformance
+run 300 clippy-glommio cargo clippy -p weir-io --all-targets --locked --features glommio -- -D warnings
 # Which public limiter vectors hold, and which wait for later algorithms (counted above).
 cargo test -q --locked -p weir-core --test limiter_vectors -- --nocapture 2>/dev/null | grep '^limiter vectors'
 # Which public token and hash vectors were judged, and which cannot apply (counted above).

@@ -361,10 +361,18 @@ fn a_driver_that_was_asked_for_and_cannot_run_ends_with_78() {
         assert_eq!(output.status.code(), Some(78), "{text}");
         says(text.lines().last().unwrap_or_default(), parts);
     };
-    for driver in ["uring", "monoio"] {
+    for (driver, call) in [
+        ("uring", "all"),
+        ("uring", "enter"),
+        ("monoio", "all"),
+        ("monoio", "enter"),
+    ] {
         shop.set("server", &format!("driver = \"{driver}\""));
-        let forbidden = [wrapper.to_str().unwrap(), "all", weir()];
-        ends_with_78(&forbidden, &["weir: driver", driver, "--driver auto"]);
+        let forbidden = [wrapper.to_str().unwrap(), call, weir()];
+        ends_with_78(
+            &forbidden,
+            &["weir: driver", driver, "seccomp", "--driver auto"],
+        );
         shop.edit(&format!("driver = \"{driver}\"\n"), "");
     }
     let _ = fs::remove_file(wrapper);

@@ -8,6 +8,7 @@ use crate::error::DriverError;
 use crate::post::PostOffice;
 use crate::stats::DriverStats;
 use crate::sys;
+use crate::uring;
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream as Stream;
 use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement};
@@ -130,6 +131,7 @@ fn executor(entries: u32) -> Result<LocalExecutor, DriverError> {
 /// # Errors
 /// [`DriverError::Runtime`]: the kernel has not what it needs, or forbids it.
 pub fn try_out() -> Result<(), DriverError> {
+    uring::is_allowed()?;
     executor(0).map(drop)
 }
 

@@ -11,6 +11,7 @@ use crate::error::DriverError;
 use crate::post::PostOffice;
 use crate::stats::DriverStats;
 use crate::sys;
+use crate::uring;
 use monoio::buf::IoBuf;
 use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::time::TimeDriver;
@@ -162,7 +163,7 @@ fn on_epoll(entries: u32) -> Result<monoio::Runtime<TimeDriver<LegacyDriver>>, D
 /// [`DriverError::Runtime`]: the kernel has not what it needs, or forbids it.
 pub fn try_out(on: On) -> Result<(), DriverError> {
     match on {
-        On::Uring => on_uring(0).map(drop),
+        On::Uring => uring::is_allowed().and_then(|()| on_uring(0).map(drop)),
         On::Epoll => on_epoll(0).map(drop),
     }
 }

@@ -25,6 +25,18 @@ pub fn memory_needed(config: &UringConfig) -> usize {
     ring::Ring::memory_needed(config) + driver::memory_needed(config)
 }
 
+/// Sets up the plainest of rings and enters the kernel once: what every runtime on io_uring needs. Asked before one is
+/// built, because they do not say that entering is refused.
+///
+/// # Errors
+/// [`DriverError::Ring`]: io_uring is missing or forbidden.
+pub(crate) fn is_allowed() -> Result<(), DriverError> {
+    let ring = io_uring::IoUring::new(8).map_err(|e| DriverError::ring("io_uring_setup", e))?;
+    let entered = ring.submitter().submit();
+    entered.map_err(|error| DriverError::ring("io_uring_enter", error))?;
+    Ok(())
+}
+
 /// Sets a small ring up, enters the kernel once, and takes it down.
 ///
 /// # Errors
