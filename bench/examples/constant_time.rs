@@ -130,6 +130,38 @@ fn welch(times: &mut [Vec<u32>; 2]) -> (f64, [u32; 2]) {
     (worst, medians)
 }
 
+/// Both forms of ticket, both classes.
+fn forged_tickets(key: &TicketKey, rng: &mut Rng) -> [[Vec<Forged>; 2]; 2] {
+    let jws = forged(rng, |n, class, rng| {
+        let mut token = Vec::new();
+        mint_jws(&claims(n, rng), key, &mut token).expect("sound");
+        spoil(&mut token, MAC_BYTES, class, rng);
+        token
+    });
+    let compact = forged(rng, |n, class, rng| {
+        let mut token = Vec::new();
+        mint_compact(&claims(n, rng), key, &mut token).expect("sound");
+        spoil(&mut token, 96 + MAC_BYTES, class, rng);
+        token
+    });
+    [jws, compact]
+}
+
+/// Measures one subject and says what was seen.
+fn report(subject: &Subject<'_>, measurements: usize, rng: &mut Rng) {
+    measure(subject, measurements / 10, rng); // warm caches, clock and predictor
+    let (t, [first_ns, last_ns]) = welch(&mut measure(subject, measurements, rng));
+    let verdict = if t.abs() > T_MAX {
+        "differs"
+    } else {
+        "no difference seen"
+    };
+    println!(
+        "{}: {measurements} refusals, median {first_ns} ns (first byte wrong) and {last_ns} ns (last byte wrong), t = {t:+.2}: {verdict}",
+        subject.name
+    );
+}
+
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let measurements = words
@@ -139,18 +171,7 @@ fn main() {
     let mut rng = Rng::new(SEED);
     let key = TicketKey::new(b"k1", &[7; 32]).expect("32 bytes");
     let ring = KeyRing::new(key.clone(), None).expect("one key");
-    let jws = forged(&mut rng, |n, class, rng| {
-        let mut token = Vec::new();
-        mint_jws(&claims(n, rng), &key, &mut token).expect("sound");
-        spoil(&mut token, MAC_BYTES, class, rng);
-        token
-    });
-    let compact = forged(&mut rng, |n, class, rng| {
-        let mut token = Vec::new();
-        mint_compact(&claims(n, rng), &key, &mut token).expect("sound");
-        spoil(&mut token, 96 + MAC_BYTES, class, rng);
-        token
-    });
+    let [jws, compact] = forged_tickets(&key, &mut rng);
     let signer = SignatureKey::new(b"app-1", &[8; 32]).expect("32 bytes");
     let signers = SignatureKeys::new(signer.clone(), None).expect("one key");
     let signed = Signed {
@@ -203,16 +224,6 @@ fn main() {
         },
     ];
     for subject in &subjects {
-        measure(subject, measurements / 10, &mut rng); // warm caches, clock and predictor
-        let (t, [first_ns, last_ns]) = welch(&mut measure(subject, measurements, &mut rng));
-        let verdict = if t.abs() > T_MAX {
-            "differs"
-        } else {
-            "no difference seen"
-        };
-        println!(
-            "{}: {measurements} refusals, median {first_ns} ns (first byte wrong) and {last_ns} ns (last byte wrong), t = {t:+.2}: {verdict}",
-            subject.name
-        );
+        report(subject, measurements, &mut rng);
     }
 }
