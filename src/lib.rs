@@ -2,6 +2,7 @@
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod deny;
 pub mod keys;
 pub mod log;
 pub mod ops;

@@ -116,6 +116,7 @@ impl LogWriter {
                 sample("weir_log_lines_total", self.lines),
                 sample("weir_log_write_errors_total", self.write_errors),
             ],
+            hot: Vec::new(),
         }
     }
 }

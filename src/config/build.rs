@@ -9,10 +9,12 @@ use super::host::Host;
 use super::plan::*;
 use super::sale::sale;
 use super::secrets::{self, Secrets};
+use crate::deny::ENTRIES_MAX;
 use crate::keys;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::de::DeTable;
+use weir_core::limit::bans::BanPolicy;
 use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::ShardId;
 use weir_core::limit::rule::{Kind, Rule};
@@ -47,6 +49,7 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
     let listen = server.address("listen");
     let ops = ops(&reader.section(root, "ops"), &dir, listen);
     let log_target = log_target(&log, &dir);
+    let deny = deny(&reader.section(root, "deny"), &dir);
     let store = StorePlan {
         dir: dir.join(server.text("data_dir")),
     };
@@ -71,6 +74,7 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
         sale,
         shard: shard?,
         ops,
+        deny,
         log: log_target,
         store,
     })
@@ -150,6 +154,10 @@ fn shard(
     let [ip, user, device, status] = ["ip", "user", "device", "status"].map(|d| limit.shadowed(d));
     let instance = limit.policy("instance_rate", "instance_burst");
     let connect = limit.keyed("connect");
+    let ban_user = ban_policy(limits, "ban_strikes", "ban_max");
+    let ban_ip = ban_policy(limits, "ip_ban_strikes", "ip_ban_max");
+    let ban_slots = limits.number("ban_slots") as usize;
+    let user_inflight_max = limits.number("user_inflight_max") as u32; // at most INFLIGHT_MAX
     let (conns_max, drain_ms) = (
         server.number("conns_max") as usize,
         server.number("drain_timeout"),
@@ -198,7 +206,11 @@ fn shard(
         status_inflight_max: asks.status_max,
         sku_inflight_max: asks.sku_max,
         sku_inflight_min: asks.sku_min,
-        user_inflight_max: limits.number("user_inflight_max") as u32, // at most INFLIGHT_MAX
+        user_inflight_max,
+        deny: Arc::default(),
+        ban_user,
+        ban_ip,
+        ban_slots,
         payments_max: asks.payments_max,
         request_budget_ms,
         payment_budget_ms,
@@ -338,6 +350,39 @@ fn ops(section: &Section<'_, '_>, dir: &Path, public: std::net::SocketAddr) -> O
         listen,
         token,
         audit_log,
+    }
+}
+
+fn deny(section: &Section<'_, '_>, dir: &Path) -> DenyPlan {
+    let mut subjects = Vec::new();
+    for name in ["networks", "users", "devices"] {
+        subjects.extend(section.denied(name));
+    }
+    if !section.is_wrong() && subjects.len() > ENTRIES_MAX {
+        let message = format!("with users and devices more than {ENTRIES_MAX} entries");
+        section.wrong("networks", message);
+    }
+    DenyPlan {
+        subjects,
+        file: dir.join(section.text("file")),
+    }
+}
+
+/// When a client who ignores 429 is banned.
+fn ban_policy(limits: &Section<'_, '_>, strikes: &str, max: &str) -> BanPolicy {
+    let (first_ms, max_ms) = (limits.number("ban_first"), limits.number(max));
+    if !limits.is_wrong() && max_ms < first_ms {
+        limits.wrong(
+            max,
+            "is shorter than ban_first: raise it, or lower ban_first",
+        );
+    }
+    BanPolicy {
+        strikes: limits.number(strikes) as u16, // at most STRIKES_MAX
+        window_ms: limits.number("ban_window"),
+        first_ms,
+        max_ms,
+        forget_ms: limits.number("ban_forget"),
     }
 }
 

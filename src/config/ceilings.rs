@@ -32,6 +32,12 @@ pub const BURST_MAX: u64 = 3_000_000;
 pub const SLOTS_MAX: u64 = 1 << 26;
 /// Fewest slots: under a cache line nothing is keyed any more.
 pub const SLOTS_MIN: u64 = 64;
+/// Strikes until a ban: one every quarter of a second for twenty minutes.
+pub const STRIKES_MAX: u64 = 5_000;
+/// Shortest ban and window: below a second nobody notices.
+pub const BAN_MS_MIN: u64 = 1_000;
+/// Longest ban by behaviour: a day; who is to stay out longer is denied by name.
+pub const BAN_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// Waiting asks of one shard, of each kind; those of all shards together must fit [`ASKS_MAX`].
 pub const INFLIGHT_MAX: u64 = 8_192;
 /// Waiting asks of all shards: seven eighths of the ledger's mailbox, the rest is for leases, views and the operator.

@@ -10,6 +10,7 @@ use super::value::{KeyFile, Value};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use toml::de::{DeTable, DeValue};
+use weir_core::limit::deny::DenySubject;
 use weir_core::limit::gcra::Rate;
 use weir_core::order::contract::Money;
 use weir_core::time::WallMs;
@@ -298,6 +299,8 @@ getters! {
     address, Address -> SocketAddr;
     /// Networks.
     networks, Networks -> Vec<Cidr>;
+    /// Who is denied.
+    denied, Denied -> Vec<DenySubject>;
     /// Origins.
     origins, Origins -> Vec<Vec<u8>>;
     /// Key files.

@@ -9,6 +9,7 @@ use super::problem::Problem;
 use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use weir_core::limit::bans::Bans;
 use weir_core::limit::holds::Holds;
 use weir_core::limits::{
     ENTRY_BYTES_MAX, HELD_REPLIES_MAX, MAILBOX_MAX, RESERVATIONS_EXTRA, RESERVATIONS_MAX,
@@ -121,6 +122,7 @@ impl Footprint {
             + Holds::bytes_of(shard.conns_max) as u64
             + Holds::bytes_of(shard.inflight_max as usize) as u64
             + limits
+            + (2 * Bans::bytes_of(shard.ban_slots)) as u64
             + shard.known_max as u64 * KNOWN_BYTES
             + asks * ASK_BYTES
             + HELD_REPLIES_MAX as u64 * ASK_BYTES
@@ -211,6 +213,7 @@ pub fn check(plan: &Plan, host: &Host) -> Vec<Problem> {
             .parent()
             .map(|dir| ("ops.audit_log", dir)),
     );
+    directories.extend(plan.deny.file.parent().map(|dir| ("deny.file", dir)));
     if let super::plan::LogTarget::File(path) = &plan.log {
         directories.extend(path.parent().map(|dir| ("log.path", dir)));
     }

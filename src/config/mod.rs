@@ -23,7 +23,7 @@ mod value;
 pub use explain::explain;
 pub use host::{Footprint, Host, check};
 pub use instant::{instant, instant_text};
-pub use plan::{LogTarget, OpsPlan, Plan, StorePlan};
+pub use plan::{DenyPlan, LogTarget, OpsPlan, Plan, StorePlan};
 pub use problem::{Problem, Problems};
 pub use starter::{Setting, fresh_sale, starter};
 

@@ -8,6 +8,7 @@ use crate::keys::OpsToken;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use weir_core::limit::deny::DenySubject;
 use weir_core::limit::lease::ShardId;
 use weir_core::sale::Sale;
 use weir_core::shard::config::ShardConfig;
@@ -31,6 +32,8 @@ pub struct Plan {
     pub shard: ShardConfig,
     /// Operator's listener.
     pub ops: OpsPlan,
+    /// Who is denied from the start.
+    pub deny: DenyPlan,
     /// Where the admission log goes; how much of it is in [`ShardConfig`].
     pub log: LogTarget,
     /// Files of the stores.
@@ -80,6 +83,15 @@ pub struct OpsPlan {
     pub token: Option<OpsToken>,
     /// Where changes are recorded.
     pub audit_log: PathBuf,
+}
+
+/// Who is denied.
+#[derive(Clone, Debug)]
+pub struct DenyPlan {
+    /// Those that the configuration names.
+    pub subjects: Vec<DenySubject>,
+    /// Where those are kept whom operators add.
+    pub file: PathBuf,
 }
 
 /// Where the admission log goes.

@@ -5,6 +5,7 @@
 
 use super::ceilings::*;
 use super::value::Kind;
+use crate::deny::DenyKind;
 use weir_io::choice::Wanted;
 
 /// How a key gets its value when the file does not say.
@@ -64,6 +65,11 @@ pub const SECTIONS: &[Section] = &[
         doc: "How fast is too fast, and how much may wait. A rate is over all shards; a limit split over N shards admits at most N x burst + rate x time.",
     },
     Section {
+        name: "deny",
+        is_list: false,
+        doc: "Who is refused whatever they ask. More can be added while the server runs: POST /ops/v1/deny/add. A denied address gets nothing; a denied user or device cannot submit, but can still ask how an earlier request stands.",
+    },
+    Section {
         name: "log",
         is_list: false,
         doc: "The admission log: JSON lines, one per logged request. Never a ticket, device or user id.",
@@ -116,6 +122,7 @@ const SLOTS: Kind = Kind::Integer(SLOTS_MIN, SLOTS_MAX);
 const INFLIGHT: Kind = Kind::IntegerOrAuto(1, INFLIGHT_MAX);
 const ID: Kind = Kind::Integer(1, IDS_MAX);
 const BUDGET: Kind = Kind::Duration(REQUEST_BUDGET_MS_MIN, REQUEST_BUDGET_MS_MAX);
+const BAN: Kind = Kind::Duration(BAN_MS_MIN, BAN_MS_MAX);
 const EVERY: Kind = Kind::Integer(0, SAMPLE_EVERY_MAX);
 
 /// All keys, in the order of the starter file.
@@ -647,6 +654,102 @@ pub const KEYS: &[Key] = &[
         Default::Is("65536"),
         "16384",
         "Answers remembered per shard so that a retry need not ask the ledger. Only a cache.",
+    ),
+    key(
+        "limits",
+        "ban_strikes",
+        Kind::Integer(0, STRIKES_MAX),
+        Default::Is("20"),
+        "10",
+        "How often a user may come back before the wait of a 429 is over (once a quarter of a second counts at most, what was on its way does not) until the user's submits are refused for a while; 0 bans nobody. Counted per shard.",
+    ),
+    key(
+        "limits",
+        "ban_window",
+        BAN,
+        Default::Is("\"30s\""),
+        "\"1m\"",
+        "Within so long.",
+    ),
+    key(
+        "limits",
+        "ban_first",
+        BAN,
+        Default::Is("\"10s\""),
+        "\"5s\"",
+        "The first ban; each further one is twice as long.",
+    ),
+    key(
+        "limits",
+        "ban_max",
+        BAN,
+        Default::Is("\"10m\""),
+        "\"1h\"",
+        "The longest ban.",
+    ),
+    key(
+        "limits",
+        "ban_forget",
+        BAN,
+        Default::Is("\"10m\""),
+        "\"1h\"",
+        "For each such time without a ban one doubling is forgotten.",
+    ),
+    key(
+        "limits",
+        "ip_ban_strikes",
+        Kind::Integer(0, STRIKES_MAX),
+        Default::Is("0"),
+        "200",
+        "The same for an address, status queries included; 0, the default, bans none: behind a carrier's NAT many buyers who each wait look like one who does not. Use it where an address is one client.",
+    ),
+    key(
+        "limits",
+        "ip_ban_max",
+        BAN,
+        Default::Is("\"1m\""),
+        "\"30s\"",
+        "The longest ban of an address.",
+    ),
+    key(
+        "limits",
+        "ban_slots",
+        SLOTS,
+        Default::Is("16384"),
+        "4096",
+        "Clients above their limit that each shard watches, 96 bytes each.",
+    ),
+    key(
+        "deny",
+        "networks",
+        Kind::Denied(DenyKind::Network),
+        Default::Is("[]"),
+        "[\"203.0.113.0/24\", \"2001:db8::/32\"]",
+        "Addresses and networks that are refused.",
+    ),
+    key(
+        "deny",
+        "users",
+        Kind::Denied(DenyKind::User),
+        Default::Is("[]"),
+        "[\"42\", \"b3:00112233445566ff\"]",
+        "Users that are refused: by id, or by the b3: hash that the admission log and /ops/v1/hot show (it holds as long as the first ticket key).",
+    ),
+    key(
+        "deny",
+        "devices",
+        Kind::Denied(DenyKind::Device),
+        Default::Is("[]"),
+        "[\"b3:AAECAwQFBgcICQoLDA0ODw\"]",
+        "Devices that are refused, by the device_hash of their tickets. It differs from activity to activity.",
+    ),
+    key(
+        "deny",
+        "file",
+        Kind::File,
+        Default::Is("\"data/deny.txt\""),
+        "\"/var/lib/weir/deny.txt\"",
+        "Where weir keeps what was added while it ran, so that it survives a restart. Written by weir.",
     ),
     key(
         "log",

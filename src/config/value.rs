@@ -5,8 +5,10 @@
 
 use super::ceilings::{BURST_MAX, ORIGIN_BYTES_MAX, ORIGINS_MAX, RATE_PER_SECOND_MAX};
 use super::{instant, units};
+use crate::deny::{DenyKind, ENTRIES_MAX};
 use std::net::SocketAddr;
 use toml::de::DeValue;
+use weir_core::limit::deny::DenySubject;
 use weir_core::limit::gcra::Rate;
 use weir_core::order::contract::Money;
 use weir_core::time::WallMs;
@@ -40,6 +42,8 @@ pub enum Kind {
     LogTarget,
     /// Networks in CIDR notation.
     Networks,
+    /// Who is denied.
+    Denied(DenyKind),
     /// Origins of pages.
     Origins,
     /// One or two key files.
@@ -80,6 +84,8 @@ pub enum Value {
     Address(SocketAddr),
     /// Of `Networks`.
     Networks(Vec<Cidr>),
+    /// Of `Denied`.
+    Denied(Vec<DenySubject>),
     /// Of `Origins`.
     Origins(Vec<Vec<u8>>),
     /// Of `KeyFiles`.
@@ -120,6 +126,14 @@ impl Kind {
             Self::LogTarget => "\"-\" (standard output), \"off\", or a path".to_owned(),
             Self::Networks => format!(
                 "a list of at most {TRUSTED_NETWORKS_MAX} networks, such as [\"10.0.0.0/8\", \"2001:db8::/32\"]"
+            ),
+            Self::Denied(kind) => format!(
+                "a list of at most {ENTRIES_MAX} {}",
+                match kind {
+                    DenyKind::Network => "networks, such as [\"203.0.113.0/24\", \"2001:db8::/32\"]",
+                    DenyKind::User => "users as texts: ids, or b3: and 16 hexadecimal digits",
+                    DenyKind::Device => "device hashes as tickets carry them: b3: and 22 characters",
+                }
             ),
             Self::Origins => format!(
                 "a list of at most {ORIGINS_MAX} origins without a path, such as [\"https://shop.example\"]"
@@ -167,6 +181,7 @@ impl Kind {
                 .map(|text| Value::Text(text.to_owned()))
                 .ok_or_else(wrong),
             Self::Networks => networks(&texts(raw).ok_or_else(wrong)?),
+            Self::Denied(kind) => denied(kind, &texts(raw).ok_or_else(wrong)?),
             Self::Origins => origins(&texts(raw).ok_or_else(wrong)?),
             Self::KeyFiles => key_files(&texts(raw).ok_or_else(wrong)?).ok_or_else(wrong),
             Self::Instant => instant_of(raw).ok_or_else(wrong)?.map(Value::Instant),
@@ -230,6 +245,18 @@ fn networks(texts: &[&str]) -> Result<Value, String> {
         .map(read)
         .collect::<Result<_, _>>()
         .map(Value::Networks)
+}
+
+fn denied(kind: DenyKind, texts: &[&str]) -> Result<Value, String> {
+    if texts.len() > ENTRIES_MAX {
+        return Err(format!("holds more than {ENTRIES_MAX} entries"));
+    }
+    let read = |(at, text): (usize, &&str)| {
+        let subject = kind.read(text);
+        subject.map_err(|what| format!("entry {}: {what}", at + 1))
+    };
+    let subjects = texts.iter().enumerate().map(read);
+    subjects.collect::<Result<_, _>>().map(Value::Denied)
 }
 
 fn origins(texts: &[&str]) -> Result<Value, String> {

@@ -17,6 +17,7 @@ pub(super) enum Wanted {
     Metrics,
     Readiness,
     Sku(SkuKey),
+    Hot,
 }
 
 /// One part and what it said in this round.

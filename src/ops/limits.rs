@@ -26,5 +26,11 @@ pub const TICKET_TTL_S_MAX: u64 = 3_600;
 pub const TICKET_TTL_S: u64 = 300;
 /// Longest text of a rate: more digits than any rate has.
 pub const RATE_BYTES_MAX: usize = 32;
+/// Longest time that an entry of the deny-list may be given, in seconds: a year; without a time it stays.
+pub const DENY_TTL_S_MAX: u64 = 366 * 24 * 3600;
+/// Longest text of a network, or of a user's or device's hash: an IPv6 network has 43 characters.
+pub const SUBJECT_BYTES_MAX: usize = 64;
+/// Hot keys shown of each dimension: what a person reads; the tables hold twice as many.
+pub const HOT_SHOWN_MAX: usize = 32;
 /// Longest name of an operator.
 pub const ACTOR_BYTES_MAX: usize = 64;

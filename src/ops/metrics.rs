@@ -127,6 +127,11 @@ metrics! {
     "weir_connections_counted" Gauge Sum One "Open connections that count towards their address's limit; those of trusted proxies do not.";
     "weir_connections_turned_away_open" Gauge Sum One "Connections that were turned away at the door and have not closed yet.";
     "weir_connections_turned_away_total" Counter Sum One "Connections turned away at the door by a limit or list, by whether they could be told why.";
+    "weir_deny_entries" Gauge Max One "Ranges, users and devices that operators deny, each counted once.";
+    "weir_bans_active" Gauge Sum One "Clients that are banned now for ignoring 429, as each shard counts them.";
+    "weir_bans_total" Counter Sum One "Bans begun.";
+    "weir_bans_unwatched_total" Counter Sum One "Refusals by a limit whose client found no place in the table of bans.";
+    "weir_bans_lifted_total" Counter Sum One "Bans that an operator lifted.";
     "weir_connection_timeouts_total" Counter Sum One "Deadlines of connections that passed.";
     "weir_ledger_asks_total" Counter Sum One "Reserves answered by the ledger, by result.";
     "weir_unknown_results_total" Counter Sum One "Submits that were told to query because the ledger did not answer in time.";

@@ -10,6 +10,7 @@ mod audit;
 mod conns;
 pub mod drivers;
 pub mod entropy;
+mod gates;
 mod gather;
 mod guard;
 pub mod limits;
@@ -37,6 +38,7 @@ use self::refusal::{Fault, Refusal};
 use self::reply::Reply;
 use self::route::Route;
 use self::steps::Steps;
+use crate::deny::DenyBook;
 use crate::keys::OpsToken;
 use serde::Serialize;
 use std::fmt;
@@ -79,6 +81,10 @@ pub struct OpsConfig {
     pub audit: AuditLog,
     /// Each dimension's rule as the shards were started with it.
     pub rules: [Rule; Dim::ALL.len()],
+    /// Who is denied; the shards were given its list when they were made.
+    pub deny: DenyBook,
+    /// Keys the hash that stands for a user, as in the admission log.
+    pub user_hash_key: [u8; 32],
     /// Different from every earlier run's.
     pub boot: u64,
 }
@@ -112,6 +118,9 @@ pub struct OpsListener {
     gather: Gather,
     steps: Steps,
     rules: [Rule; Dim::ALL.len()],
+    deny: DenyBook,
+    deny_due: Option<Mono>,
+    user_hash_key: [u8; 32],
     counts: Counts,
     date: DateCache,
     draining: bool,
@@ -171,6 +180,9 @@ impl OpsListener {
             // Ids of different runs must not meet: the owner outlives no run, but its mail could.
             steps: Steps::new(config.audit, config.boot << 32),
             rules: config.rules,
+            deny: config.deny,
+            deny_due: None,
+            user_hash_key: config.user_hash_key,
             counts: Counts::default(),
             date: DateCache::default(),
             draining: false,
@@ -257,6 +269,13 @@ impl OpsListener {
             }
             Route::Readyz => self.gather.want(id, Wanted::Readiness),
             Route::Metrics => self.gather.want(id, Wanted::Metrics),
+            Route::Hot => self.gather.want(id, Wanted::Hot),
+            Route::Deny => return Ok(Served::Now(self.deny_page())),
+            Route::Gate(act) => {
+                check_json(request)?;
+                let body = request.body.in_one(&mut scratch);
+                return self.gate_act(now, act, peer, body, fx).map(Served::Now);
+            }
             Route::Sku(key) => {
                 self.sale.sku(key).ok_or(Fault::UnknownSku)?;
                 self.gather.want(id, Wanted::Sku(key));
@@ -310,6 +329,7 @@ impl OpsListener {
             let reply = match wanted {
                 Wanted::Metrics => self.metrics(),
                 Wanted::Readiness => self.readiness(),
+                Wanted::Hot => self.hot_page(),
                 Wanted::Sku(key) => self.sku(key).unwrap_or_else(|refusal| refusal.reply()),
             };
             self.answer(now, id, &reply, fx);
@@ -427,6 +447,7 @@ fn check_json(request: &Request<'_>) -> Result<(), Refusal> {
 impl Handler for OpsListener {
     fn on_start(&mut self, now: Now, _: &mut Effects) {
         self.date.update(now.wall.0);
+        self.set_deny_due(now);
     }
 
     fn on_event(&mut self, now: Now, event: Event<'_>, fx: &mut Effects) {
@@ -448,7 +469,10 @@ impl Handler for OpsListener {
                     self.answer(now, id, &reply, fx);
                 }
             }
-            Event::Tick => self.expire(now, fx),
+            Event::Tick => {
+                self.expire(now, fx);
+                self.expire_deny(now, fx);
+            }
             Event::Drain => self.drain(fx),
             // Nobody else writes to this part, and it connects to nobody.
             Event::Sent { .. }
@@ -473,6 +497,7 @@ impl Handler for OpsListener {
             self.conns.next_deadline(),
             self.gather.next_deadline(),
             self.steps.next_deadline(),
+            self.deny_deadline(),
         ]
         .into_iter()
         .flatten()

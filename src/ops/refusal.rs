@@ -79,6 +79,14 @@ faults! {
         "The audit log cannot be written, so no step is taken until a restart. See the disk.";
     /// A rate and burst that the limit cannot enforce.
     Policy = BadRequest, InvalidArgument, "This limit cannot enforce that rate and burst; nothing was changed.";
+    /// No subject, or several.
+    OneSubject = BadRequest, InvalidArgument,
+        "Name exactly one subject: network, user_id, user_hash, device_hash (deny), or all (lifting bans).";
+    /// The deny-list is full.
+    DenyFull = ServiceUnavailable, SystemOverloaded, "The deny-list is full; nothing was changed.";
+    /// The deny-list's file failed.
+    DenyFile = ServiceUnavailable, DependencyUnavailable,
+        "The deny-list's file cannot be written; nothing was changed. See the disk.";
     /// The head was too slow.
     TooSlow = RequestTimeout, RequestTimeout, "The request did not arrive in time.";
 }

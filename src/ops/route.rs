@@ -25,6 +25,24 @@ impl Action {
     }
 }
 
+/// What an operator can do at the gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GateAct {
+    DenyAdd,
+    DenyRemove,
+    BansLift,
+}
+
+impl GateAct {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::DenyAdd => "deny_add",
+            Self::DenyRemove => "deny_remove",
+            Self::BansLift => "bans_lift",
+        }
+    }
+}
+
 /// A resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
@@ -34,6 +52,9 @@ pub(super) enum Route {
     Tickets,
     Limit(Dim),
     Sku(SkuKey),
+    Deny,
+    Hot,
+    Gate(GateAct),
     Step(SkuKey, Action),
 }
 
@@ -51,6 +72,17 @@ impl Route {
                     let word = parts.next()?;
                     Self::Limit(Dim::ALL.into_iter().find(|dim| dim.word() == word)?)
                 }
+                "hot" => Self::Hot,
+                "deny" => match parts.next() {
+                    None => return Some(Self::Deny),
+                    Some("add") => Self::Gate(GateAct::DenyAdd),
+                    Some("remove") => Self::Gate(GateAct::DenyRemove),
+                    Some(_) => return None,
+                },
+                "bans" => match parts.next()? {
+                    "lift" => Self::Gate(GateAct::BansLift),
+                    _ => return None,
+                },
                 "activities" => {
                     let activity = ActivityId(number(parts.next()?)?);
                     if parts.next()? != "skus" {
@@ -76,8 +108,13 @@ impl Route {
 
     pub(super) const fn allow(self) -> &'static str {
         match self {
-            Self::Healthz | Self::Readyz | Self::Metrics | Self::Sku(_) => "GET, HEAD",
-            Self::Tickets | Self::Limit(_) | Self::Step(..) => "POST",
+            Self::Healthz
+            | Self::Readyz
+            | Self::Metrics
+            | Self::Sku(_)
+            | Self::Deny
+            | Self::Hot => "GET, HEAD",
+            Self::Tickets | Self::Limit(_) | Self::Step(..) | Self::Gate(_) => "POST",
         }
     }
 
@@ -109,6 +146,14 @@ mod tests {
             ("/metrics", Some(Route::Metrics)),
             ("/ops/v1/tickets", Some(Route::Tickets)),
             ("/ops/v1/limits/user", Some(Route::Limit(Dim::User))),
+            ("/ops/v1/deny", Some(Route::Deny)),
+            ("/ops/v1/deny/add", Some(Route::Gate(GateAct::DenyAdd))),
+            (
+                "/ops/v1/deny/remove",
+                Some(Route::Gate(GateAct::DenyRemove)),
+            ),
+            ("/ops/v1/bans/lift", Some(Route::Gate(GateAct::BansLift))),
+            ("/ops/v1/hot", Some(Route::Hot)),
             ("/ops/v1/activities/7/skus/8", Some(Route::Sku(key))),
             (
                 "/ops/v1/activities/7/skus/8/open",
@@ -139,6 +184,8 @@ mod tests {
             "/ops/v2/tickets",
             "/ops/v1/limits",
             "/ops/v1/limits/connect",
+            "/ops/v1/bans",
+            "/ops/v1/deny/burn",
             "/ops/v1/activities/07/skus/8",
             "/ops/v1/activities/0/skus/8",
             "/ops/v1/activities/+7/skus/8",

@@ -1,5 +1,6 @@
 //! Why a server does not start, or ends: what, where, remedy.
 
+use crate::deny::DenyError;
 use crate::ops::{AuditError, TokenNeeded};
 use crate::orders::schema::OpenError;
 use crate::store::StoreError;
@@ -21,6 +22,8 @@ pub enum ServeError {
     Orders(OpenError),
     /// The audit log.
     Audit(AuditError),
+    /// The deny-list's file.
+    Deny(DenyError),
     /// The operator's listener.
     Ops(TokenNeeded),
     /// The ledger and the order store of this directory belong to different sales.
@@ -60,6 +63,7 @@ impl fmt::Display for ServeError {
             Self::Ledger(error) => error.fmt(f),
             Self::Orders(error) => error.fmt(f),
             Self::Audit(error) => error.fmt(f),
+            Self::Deny(error) => error.fmt(f),
             Self::Ops(error) => error.fmt(f),
             Self::Mixed(dir) => write!(
                 f,
@@ -122,5 +126,6 @@ from! {
     StoreError => Ledger,
     OpenError => Orders,
     AuditError => Audit,
+    DenyError => Deny,
     TokenNeeded => Ops,
 }

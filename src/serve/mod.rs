@@ -13,6 +13,7 @@ pub use error::ServeError;
 
 use self::probe::Missing;
 use crate::config::{Footprint, LogTarget, Plan};
+use crate::deny::DenyBook;
 use crate::log::LogWriter;
 use crate::ops::limits::OPS_CONNS_MAX;
 use crate::ops::{AuditLog, OpsConfig, OpsListener};
@@ -26,6 +27,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_core::ledger::owner::{Owner, OwnerConfig};
+use weir_core::limit::deny::DenyList;
 use weir_core::limit::lease::ShardId;
 use weir_core::mail::Addr;
 use weir_core::order::worker::Worker;
@@ -182,6 +184,8 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     let mut notes = files::rehearse(plan, &ledger)?;
     notes.extend(chosen.note);
     let audit = AuditLog::open(&plan.ops.audit_log)?;
+    let deny = DenyBook::open(&plan.deny.subjects, &plan.deny.file)?;
+    let denied = Arc::new(deny.list(clock::read().wall));
     let at = |key| move |error| ServeError::Listen(key, error);
     let listeners = ListenSocket::bind_shared(plan.listen, usize::from(plan.shards_count))
         .map_err(at("server.listen"))?;
@@ -218,9 +222,9 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         hall.mailbox(&mut rest, Addr::Log, Box::new(LogWriter::new(log)))?;
     }
     start_deciders(plan, &hall, &mut owner, &mut worker)?;
-    let ops_config = ops_config(plan, &hall, ops, audit, &shards)?;
+    let ops_config = ops_config(plan, &hall, ops, (audit, deny), &shards)?;
     start_ops(&hall, &mut rest, ops_listener, ops_config)?;
-    start_shards(plan, &hall, &mut front, listeners)?;
+    start_shards(plan, &hall, &mut front, listeners, &denied)?;
     let mut server = Server {
         stages: vec![front, worker, owner, rest],
         news,
@@ -283,11 +287,13 @@ fn start_shards(
     hall: &Hall,
     stage: &mut Stage,
     listeners: Vec<ListenSocket>,
+    denied: &Arc<DenyList>,
 ) -> Result<(), ServeError> {
     let cpus = affinity::allowed_cpus().map_err(ServeError::Cpus)?;
     for (index, listener) in (0_u16..).zip(listeners) {
         let shard = ShardId(index);
-        let config = plan.shard_config(shard, seed()?, seed()?);
+        let mut config = plan.shard_config(shard, seed()?, seed()?);
+        config.deny = Arc::clone(denied);
         let driver = DriverConfig {
             listen: Some(listener),
             conns_max: config.conns_max as u32,
@@ -307,7 +313,7 @@ fn ops_config(
     plan: &Plan,
     hall: &Hall,
     listen: SocketAddr,
-    audit: AuditLog,
+    (audit, deny): (AuditLog, DenyBook),
     shards: &[Addr],
 ) -> Result<OpsConfig, ServeError> {
     let mut parts = vec![Addr::Owner, Addr::Store, Addr::Worker];
@@ -330,6 +336,8 @@ fn ops_config(
             &plan.shard.status,
         ]
         .map(|limit| limit.rule),
+        deny,
+        user_hash_key: plan.shard.user_hash_key,
         boot: u64::from(u32::from_le_bytes(crate::keys::random().map_err(random)?)),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use weir_core::limit::bans::BanPolicy;
 use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::ShardId;
 use weir_core::limit::rule::Rule;
@@ -215,6 +216,22 @@ fn draw_shard(
         device: keyed(wide(20), 10, 64),
         status: keyed(wide(2 + rng.below(20)), 4, 256),
         rate_limit_headers: inflight_max.is_multiple_of(2), // no draw of its own: the seeds keep their worlds
+        deny: Arc::default(),
+        ban_user: BanPolicy {
+            strikes: 20,
+            window_ms: 30_000,
+            first_ms: 10_000,
+            max_ms: 600_000,
+            forget_ms: 600_000,
+        },
+        ban_ip: BanPolicy {
+            strikes: 0,
+            window_ms: 30_000,
+            first_ms: 10_000,
+            max_ms: 60_000,
+            forget_ms: 600_000,
+        },
+        ban_slots: 256,
         inflight_max,
         status_inflight_max: 2 + rng.below(14) as u32,
         sku_inflight_max: sku_inflight_max.min(inflight_max),

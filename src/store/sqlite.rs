@@ -255,6 +255,7 @@ impl LedgerStore {
         Stats {
             from: Addr::Store,
             samples,
+            hot: Vec::new(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir::deny::DenyBook;
 use weir::keys::OpsToken;
 use weir::ops::entropy::Entropy;
 use weir::ops::limits::OPS_CONNS_MAX;
@@ -128,6 +129,7 @@ impl Handler for Part {
                     let stats = Stats {
                         from: self.addr,
                         samples: self.samples.clone(),
+                        hot: Vec::new(),
                     };
                     fx.post(Addr::Ops, Mail::Stats(Box::new(stats)));
                 }
@@ -280,6 +282,8 @@ impl Bench {
             sources: vec![Box::new(|| vec![well("process_cpu_seconds_total", 1_230)])],
             audit,
             rules: [limit_rule(); 4],
+            deny: DenyBook::open(&[], &dir.join("deny.txt")).unwrap(),
+            user_hash_key: [3; 32],
             boot: 5,
         })
         .unwrap();

@@ -86,6 +86,22 @@ impl Cidr {
         }
     }
 
+    /// Its first and its last address, both of one family.
+    pub fn bounds(&self) -> (IpAddr, IpAddr) {
+        let prefix_bits = u32::from(self.prefix_bits);
+        let last = match self.network {
+            IpAddr::V4(v4) => {
+                let below = u32::MAX.checked_shr(prefix_bits).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() | below))
+            }
+            IpAddr::V6(v6) => {
+                let below = u128::MAX.checked_shr(prefix_bits).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() | below))
+            }
+        };
+        (self.network, last)
+    }
+
     /// True when `address` (unwrapped first) lies in this network. An IPv4 address never lies in an IPv6 network.
     pub fn contains(&self, address: IpAddr) -> bool {
         mask(unmapped(address), self.prefix_bits) == self.network

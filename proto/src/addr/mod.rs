@@ -72,6 +72,14 @@ impl IpKey {
         }
     }
 
+    /// The first address that has this key.
+    pub const fn first_address(self) -> IpAddr {
+        match self {
+            Self::V4(bits) => IpAddr::V4(core::net::Ipv4Addr::from_bits(bits)),
+            Self::V6(bits) => IpAddr::V6(Ipv6Addr::from_bits((bits as u128) << 64)),
+        }
+    }
+
     /// Family (4 or 6) and the key's bits, for a keyed hash; different keys give different bytes.
     pub const fn to_bytes(self) -> [u8; 9] {
         let (family, bits) = match self {

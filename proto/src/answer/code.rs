@@ -102,6 +102,10 @@ words! {
         DependencyUnavailable = "DEPENDENCY_UNAVAILABLE",
         /// Extension: the result is unknown for now; ask for the status.
         SeckillPending = "SECKILL_PENDING",
+        /// Extension: an operator denies the address, user or device.
+        AccessDenied = "ACCESS_DENIED",
+        /// Extension: refused for a while for ignoring 429.
+        TemporarilyBanned = "TEMPORARILY_BANNED",
         /// Extension: before `opens_at` or after `closes_at`.
         NotOpen = "NOT_OPEN",
         /// Extension, status only: this request id was not accepted and never will be (design §12.5).
@@ -239,6 +243,8 @@ pub const SEED_PAIRS: &[(u16, Code)] = &[
 pub const EXTENSION_PAIRS: &[(u16, Code)] = &[
     (202, Code::SeckillPending),
     (403, Code::NotOpen),
+    (403, Code::AccessDenied),
+    (403, Code::TemporarilyBanned),
     (200, Code::NotAccepted),
     (200, Code::SeckillStatus),
     (200, Code::PaymentAccepted),

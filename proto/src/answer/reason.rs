@@ -180,6 +180,23 @@ reasons! {
     CostAboveCapacity = (400, InvalidArgument, User, "cost_above_capacity", false, FixRequest, Rejected,
         "单次请求超过限额上限", "The request is larger than the limit can ever allow.");
 
+    // Refused by name, or for a while for what the caller did.
+    /// An operator denies the address.
+    DeniedAddress = (403, AccessDenied, Ip, "denied_address", false, Stop, Rejected,
+        "您的网络已被禁止访问", "Your network is not admitted here.");
+    /// An operator denies the user.
+    DeniedUser = (403, AccessDenied, User, "denied_user", false, Stop, Rejected,
+        "您的账号不能参加本次活动", "You are not admitted to this sale.");
+    /// An operator denies the device.
+    DeniedDevice = (403, AccessDenied, Device, "denied_device", false, Stop, Rejected,
+        "您的设备不能参加本次活动", "This device is not admitted to this sale.");
+    /// The address kept sending before its wait was over, and is refused for a while.
+    BannedAddress = (403, TemporarilyBanned, Ip, "banned_address", true, RetryAfter, Rejected,
+        "您的网络多次无视等待要求，已被暂时禁止", "Your network kept ignoring Retry-After; it is refused for as long as Retry-After says.");
+    /// The user kept sending before the wait was over, and is refused for a while.
+    BannedUser = (403, TemporarilyBanned, User, "banned_user", true, RetryAfter, Rejected,
+        "您多次无视等待要求，已被暂时禁止", "You kept ignoring Retry-After; you are refused for as long as Retry-After says.");
+
     // We are too busy (503).
     /// This instance is above its own rate.
     InstanceRate = (503, SystemOverloaded, Instance, "instance_rate", true, RetryAfter, Rejected,

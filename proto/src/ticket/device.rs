@@ -13,8 +13,7 @@ pub const DEVICE_HASH_BYTES: usize = 16;
 /// Longest `device_hash` claim of a JWS ticket: room for `sha256:` and 64 hexadecimal digits of other systems.
 pub const DEVICE_CLAIM_BYTES_MAX: usize = 80;
 /// Characters of the text form of a hash.
-pub(super) const DEVICE_TEXT_BYTES: usize =
-    PREFIX.len() + base64url::encoded_len(DEVICE_HASH_BYTES);
+pub const DEVICE_TEXT_BYTES: usize = PREFIX.len() + base64url::encoded_len(DEVICE_HASH_BYTES);
 
 const PREFIX: &[u8] = b"b3:";
 
@@ -54,8 +53,8 @@ impl DeviceClaim {
         Some(Self::from_bytes(device_hash(salt, device)?))
     }
 
-    /// The claim from its text, already known to be at most 80 bytes of visible ASCII.
-    pub(super) fn from_text(text: &[u8]) -> Self {
+    /// The claim from its text: empty or `none` binds no device, what is no hash of ours is foreign.
+    pub fn from_text(text: &[u8]) -> Self {
         if text.is_empty() || text == b"none" {
             return Self::Unbound;
         }
@@ -71,7 +70,7 @@ impl DeviceClaim {
     }
 
     /// The text form of a hash.
-    pub(super) fn text(hash: &[u8; DEVICE_HASH_BYTES]) -> [u8; DEVICE_TEXT_BYTES] {
+    pub fn text(hash: &[u8; DEVICE_HASH_BYTES]) -> [u8; DEVICE_TEXT_BYTES] {
         let mut text = [0; DEVICE_TEXT_BYTES];
         text[..PREFIX.len()].copy_from_slice(PREFIX);
         base64url::encode(hash, &mut text[PREFIX.len()..]);

@@ -15,7 +15,9 @@ mod reject;
 
 pub use claims::{Claims, Expect, NONCE_RAW_BYTES, NonceClaim, path_id};
 pub use compact::{COMPACT_PATH_ID_BYTES_MAX, mint_compact};
-pub use device::{DEVICE_CLAIM_BYTES_MAX, DEVICE_HASH_BYTES, DeviceClaim, device_hash};
+pub use device::{
+    DEVICE_CLAIM_BYTES_MAX, DEVICE_HASH_BYTES, DEVICE_TEXT_BYTES, DeviceClaim, device_hash,
+};
 pub use jws::mint_jws;
 pub use keys::{KeyError, KeyRing, LIVE_KEYS_MAX, MAC_BYTES, TicketKey, key_id};
 pub(crate) use keys::{check_secret, same_mac};

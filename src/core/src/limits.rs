@@ -36,6 +36,14 @@ pub const BUDGET_RAMP_MS: u64 = 1_000;
 /// Steps of the climb.
 pub const BUDGET_RAMP_STEPS: u64 = 8;
 
+/// Time that a client has to read a 429 before a further request counts as ignoring it: a round trip around the world.
+pub const BAN_GRACE_MS: u64 = 250;
+/// Keys that each table of hot keys holds: any key above a sixty-fourth of the traffic is in it; a lookup reads eight
+/// cache lines.
+pub const HOT_KEYS_MAX: usize = 64;
+/// Hot keys are those of the last whole such window: long enough for the rare, short enough to act on.
+pub const HOT_WINDOW_MS: u64 = 10_000;
+
 // Ledger and its owner (`ledger`).
 
 /// Largest encoded journal entry with its length: a grant with the longest request id and nonce has 174 bytes.

@@ -5,6 +5,7 @@
 
 use crate::ask::{Answer, Ask};
 use crate::journal::{Batch, BatchResult, Image};
+use crate::limit::deny::{DenyList, UserHash};
 use crate::limit::dimension::Dim;
 use crate::limit::gcra::Policy;
 use crate::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
@@ -17,6 +18,8 @@ use crate::view::SkuView;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use weir_proto::addr::Cidr;
+use weir_proto::ids::UserId;
 
 /// Capacity of every part's box; re-exported for the drivers, which may name `mail` but not `limits`.
 pub use crate::limits::MAILBOX_MAX;
@@ -49,6 +52,19 @@ pub struct LimitChange {
     pub dim: Dim,
     /// The shard's part of the new policy, checked against the dimension's kind.
     pub policy: Policy,
+}
+
+/// Whose bans an operator lifts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BanLift {
+    /// Everybody's.
+    All,
+    /// Addresses of a network.
+    Network(Cidr),
+    /// A user.
+    User(UserId),
+    /// A user by the hash of the admission log.
+    UserHash(UserHash),
 }
 
 /// One message.
@@ -97,6 +113,10 @@ pub enum Mail {
     Record(AdmissionRecord),
     /// Ops to shard: another rate and burst for one dimension, from here on.
     LimitChange(LimitChange),
+    /// Ops to a shard: this is who is denied from here on (A6).
+    Deny(Arc<DenyList>),
+    /// Ops to a shard: lift bans.
+    BanLift(BanLift),
     /// Ops to any part: your counters, please.
     StatsAsk,
     /// Any part to ops.

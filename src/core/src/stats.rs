@@ -3,9 +3,11 @@
 //! Labels are enums, never texts of a client: high cardinality cannot be written (requirement M1).
 
 use crate::ask::Mode;
+use crate::limit::deny::UserHash;
 use crate::limit::lease::ShardId;
 use crate::mail::Addr;
 use alloc::vec::Vec;
+use weir_proto::addr::IpKey;
 use weir_proto::answer::Reason;
 use weir_proto::ids::SkuKey;
 
@@ -16,6 +18,43 @@ pub struct Stats {
     pub from: Addr,
     /// The values; the listener sums equal (name, label) pairs over parts unless the metric says otherwise.
     pub samples: Vec<Sample>,
+    /// Hot keys, of shards only; empty tables are left out.
+    pub hot: Vec<HotTable>,
+}
+
+/// The hot keys of one dimension on one shard, in its last whole window (`limits::HOT_WINDOW_MS`).
+#[derive(Clone, Debug)]
+pub struct HotTable {
+    /// `ip`, `user` or `sku`.
+    pub dimension: &'static str,
+    /// Requests counted.
+    pub seen: u64,
+    /// A key that is not shown came at most so often.
+    pub absent_max: u64,
+    /// The keys, in no order.
+    pub keys: Vec<Hot>,
+}
+
+/// One hot key.
+#[derive(Clone, Copy, Debug)]
+pub struct Hot {
+    /// Its name.
+    pub name: HotName,
+    /// Not below how often it came.
+    pub count: u64,
+    /// The count exceeds the truth by this at most.
+    pub error: u64,
+}
+
+/// A hot key as an operator may see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HotName {
+    /// An IPv4 address or an IPv6 /64.
+    Ip(IpKey),
+    /// A user, by the hash of the admission log.
+    User(UserHash),
+    /// A SKU.
+    Sku(SkuKey),
 }
 
 /// One value.

@@ -103,6 +103,7 @@ impl Tally {
         Stats {
             from: Addr::Worker,
             samples,
+            hot: Vec::new(),
         }
     }
 }

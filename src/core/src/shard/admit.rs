@@ -59,6 +59,16 @@ impl Refusal {
         Self { quota, ..self }
     }
 
+    /// Why.
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// How long to wait; 0 when nothing is said of it.
+    pub fn wait_ms(&self) -> u64 {
+        self.retry_after_ms.unwrap_or(0)
+    }
+
     /// With a wait until the same may be tried again.
     pub fn after(reason: Reason, retry_after_ms: u64) -> Self {
         Self {
@@ -112,10 +122,14 @@ impl Shard {
     ) -> Result<Option<Reply>, Refusal> {
         let user = call.submit.user;
         let index = self.route(call)?;
+        self.note_sku(now, index);
+        self.gate_address(now, call.client)?;
         self.instance(now, index)?;
         self.source(now, call.client)?;
         self.signature(now, call)?;
         let claims = self.ticket(now, call, index)?;
+        self.note_user(now, claims.user);
+        self.gate_buyer(now, &claims)?;
         if let Some(reply) = self.known_answer(call) {
             return Ok(Some(reply));
         }
@@ -123,8 +137,12 @@ impl Shard {
             self.counters.soldout_hits += 1;
             return Err(Reason::SoldOutLocal.into());
         }
-        let told = self.user_device_budget(now, index, &claims)?;
-        self.ask(ReplyTo { told, ..reply_to }, index, call, &claims, fx)?;
+        let user = claims.user;
+        let told = self
+            .user_device_budget(now, index, &claims)
+            .map_err(|refusal| self.gates.user_told(now, user, refusal))?;
+        self.ask(ReplyTo { told, ..reply_to }, index, call, &claims, fx)
+            .map_err(|refusal| self.gates.user_told(now, user, refusal))?;
         Ok(None)
     }
 
@@ -179,7 +197,9 @@ impl Shard {
     pub(super) fn source(&mut self, now: Now, client: IpAddr) -> Result<(), Refusal> {
         let name = IpKey::new(client).to_bytes();
         let judged = self.limits.of(Dim::Ip).take(now.mono, &name);
-        self.limits.check(Dim::Ip, &judged)
+        self.limits
+            .check(Dim::Ip, &judged)
+            .map_err(|refusal| self.gates.address_told(now, client, refusal))
     }
 
     /// Before stage 4, where the operator asks for it: the signature of the caller's program (B8).

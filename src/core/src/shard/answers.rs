@@ -210,10 +210,12 @@ impl Shard {
             sku: call.sku,
         };
         let index = self.skus.find_key(sku).ok_or(Reason::UnknownSku)?;
+        self.gate_address(now, call.client)?;
         self.source(now, call.client)?;
         let claims = self.authentic(call.ticket)?;
         let checked = self.status_ticket(now, call, index, &claims);
         self.verified(checked)?;
+        self.note_user(now, claims.user);
         let name = claims.user.0.to_be_bytes();
         let judged = self.limits.of(Dim::Status).take(now.mono, &name);
         self.limits.check(Dim::Status, &judged)?;

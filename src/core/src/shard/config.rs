@@ -1,6 +1,8 @@
 //! What a shard is made of: given by the program at start, checked by `src/config`.
 
 use super::conns::Timeouts;
+use crate::limit::bans::BanPolicy;
+use crate::limit::deny::DenyList;
 use crate::limit::gcra::Policy;
 use crate::limit::lease::ShardId;
 use crate::limit::rule::Rule;
@@ -89,6 +91,14 @@ pub struct ShardConfig {
     pub status: KeyedLimit,
     /// Answers on which a keyed limit decided carry `RateLimit` and `RateLimit-Policy`.
     pub rate_limit_headers: bool,
+    /// Who is denied at the start; later lists come by mail (A6).
+    pub deny: Arc<DenyList>,
+    /// When a user who ignores 429 is banned (A6).
+    pub ban_user: BanPolicy,
+    /// The same for an address; 0 strikes: never.
+    pub ban_ip: BanPolicy,
+    /// Clients that each table of bans watches.
+    pub ban_slots: usize,
     /// Submits that wait for the ledger.
     pub inflight_max: u32,
     /// Status queries that wait for the ledger; slots of their own.

@@ -260,9 +260,11 @@ impl Shard {
             }
         }
         self.limiter_samples(now, &mut samples);
+        self.gate_samples(now, &mut samples);
         Stats {
             from: self.addr(),
             samples,
+            hot: self.hot_tables(now),
         }
     }
 

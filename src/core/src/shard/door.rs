@@ -1,18 +1,20 @@
-//! The door: who may hold a connection of this shard (A2). Asked once per connection, before anything is read of it.
+//! The door: who may hold a connection of this shard (A2), and who is denied by address (A6). Asked once per connection, before anything is read of it.
 //!
 //! The source of a connection is the socket's peer; behind the PROXY protocol it is the client that the header names.
 //! Peers in `trusted` networks are proxies where the client's address comes from them: each carries many clients, so
-//! their own connections are not limited (their clients' requests are, by address). Who is over a limit hears one 429
+//! their own connections are not limited (their clients' requests are, by address). Who is refused hears one answer
 //! and is let go; those that are being told at one time are bounded, beyond it the connection is closed without a word.
 
 use super::Shard;
 use super::admit::{Refusal, limited};
 use super::config::ShardConfig;
 use super::conns::Phase;
+use crate::limit::deny::DenyList;
 use crate::limit::holds::{Hold, Holds};
 use crate::limit::table::KeyedLimiter;
 use crate::port::{ConnId, Effects};
 use crate::time::Now;
+use alloc::sync::Arc;
 use core::net::IpAddr;
 use weir_proto::addr::{Cidr, IpKey, Source, is_trusted};
 use weir_proto::answer::Reason;
@@ -25,6 +27,7 @@ const TURNED_AWAY_DIVISOR: usize = 16;
 /// What limits connections, and what it counted.
 #[derive(Debug)]
 pub struct Door {
+    deny: Arc<DenyList>,
     sources: Holds,
     by_connect: KeyedLimiter,
     /// Connections that were turned away and have not closed yet.
@@ -40,6 +43,7 @@ impl Door {
     /// `by_connect`: the limit of new connections by source; `secret` keys the hash of sources.
     pub fn new(config: &ShardConfig, by_connect: KeyedLimiter, secret: [u8; 16]) -> Self {
         Self {
+            deny: Arc::clone(&config.deny),
             sources: Holds::new(config.conns_max, config.conns_per_source_max, secret),
             by_connect,
             turned_away: 0,
@@ -52,8 +56,11 @@ impl Door {
     /// Lets a connection of `source` in, or says why not.
     ///
     /// # Errors
-    /// `LimitedConnects` with the exact wait; `LimitedConns` with a guess.
+    /// `DeniedAddress`; `LimitedConnects` with the exact wait; `LimitedConns` with a guess.
     pub fn enter(&mut self, now: Now, source: IpAddr) -> Result<Hold, Refusal> {
+        if self.denies(source) {
+            return Err(Reason::DeniedAddress.into());
+        }
         let key = IpKey::new(source);
         let connect = self.by_connect.key(&key.to_bytes());
         limited(
@@ -63,6 +70,21 @@ impl Door {
         self.sources
             .hold(key.into())
             .map_err(|_| Refusal::after(Reason::LimitedConns, CONNS_WAIT_MS))
+    }
+
+    /// True when an operator denies `address`.
+    pub fn denies(&self, address: IpAddr) -> bool {
+        self.deny.denies_address(address)
+    }
+
+    /// Who is denied.
+    pub fn deny(&self) -> &DenyList {
+        &self.deny
+    }
+
+    /// Another list takes the place of this one.
+    pub fn set_deny(&mut self, deny: Arc<DenyList>) {
+        self.deny = deny;
     }
 
     /// Counts a connection that is turned away; false: it is closed without a word.

@@ -1,17 +1,17 @@
 //! Which ends of requests go to the admission log, and what a line says (requirement M2).
 //!
-//! Results that matter for trust (5xx, unknown) go all, the rest one in so many. The log's own box is bounded: what does
+//! Results that matter for trust (unknown, the beginning of a ban) go all, the rest one in so many. The log's own box is bounded: what does
 //! not fit is dropped and counted by the driver, never waited for. User ids appear as keyed hashes only.
 
 use super::Shard;
 use super::asks::RequestName;
 use super::reply::Reply;
+use crate::limit::deny::user_hash;
 use crate::mail::{Addr, Mail};
 use crate::port::Effects;
 use crate::record::AdmissionRecord;
 use crate::time::Now;
 use weir_proto::answer::Decision;
-use weir_proto::ids::UserId;
 
 impl Shard {
     /// Hands one end to the log, if it is chosen.
@@ -23,7 +23,9 @@ impl Shard {
         latency_us: u64,
         fx: &mut Effects,
     ) {
+        let ban_began = core::mem::take(&mut self.gates.ban_began);
         let every = match reply.reason.decision() {
+            _ if ban_began => 1,
             Decision::Unknown => 1,
             Decision::Admit | Decision::Replay => self.config.log_admitted_every,
             Decision::Inform | Decision::Reject if reply.reason.row().http_status >= 500 => {
@@ -39,7 +41,7 @@ impl Shard {
             at: now.wall,
             request_id: reply.request_id,
             sku: request.map(|name| name.sku),
-            user_hash: request.map(|name| self.user_hash(name.user)),
+            user_hash: request.map(|name| user_hash(&self.config.user_hash_key, name.user)),
             key_id: self.verified_kid,
             activity_version: activity.map_or(0, |activity| activity.version),
             reason: reply.reason,
@@ -48,12 +50,5 @@ impl Shard {
         };
         self.counters.logged += 1;
         fx.post(Addr::Log, Mail::Record(record));
-    }
-
-    fn user_hash(&self, user: UserId) -> [u8; 8] {
-        let hash = blake3::keyed_hash(&self.config.user_hash_key, &user.0.to_be_bytes());
-        let mut short = [0; 8];
-        short.copy_from_slice(&hash.as_bytes()[..8]);
-        short
     }
 }

@@ -15,6 +15,7 @@ mod door;
 mod drain;
 #[cfg(debug_assertions)]
 mod echo;
+mod gates;
 mod intake;
 mod known;
 mod limits;
@@ -34,6 +35,7 @@ use self::config::ShardConfig;
 use self::conns::{Conn, Conns, Overdue, Phase};
 use self::counters::Counters;
 use self::door::Door;
+use self::gates::Gates;
 use self::intake::Intake;
 use self::known::KnownCache;
 use self::limits::Limits;
@@ -74,6 +76,7 @@ pub struct Shard {
     instance: Bucket,
     door: Door,
     limits: Limits,
+    gates: Gates,
     payments_out: u32,
     /// The key that the ticket of the request in hand verified under; empty before that, and when it did not.
     verified_kid: KeyId,
@@ -114,6 +117,7 @@ impl Shard {
         let by_connect = limits::table(now.mono, &config.connect, secret());
         let known = KnownCache::new(config.known_max, secret());
         let door = Door::new(&config, by_connect, secret());
+        let gates = Gates::new(&config, &mut secret);
         let skus = Skus::new(
             now.mono,
             config.sale.clone(),
@@ -141,6 +145,7 @@ impl Shard {
             instance: Bucket::full(config.instance, now.mono),
             door,
             limits,
+            gates,
             payments_out: 0,
             verified_kid: KeyId::default(),
             counters: Counters::new(),
@@ -392,6 +397,8 @@ impl Shard {
             Mail::LeaseGrant(grant) => self.leased(now, &grant),
             Mail::PaymentAnswer(answer) => self.payment_answered(now, &answer, fx),
             Mail::LimitChange(change) => self.limits.change(now, &self.config, &change),
+            Mail::Deny(list) => self.door.set_deny(list),
+            Mail::BanLift(lift) => self.gates.lift(now, lift, &self.config.user_hash_key),
             Mail::StatsAsk => fx.post(Addr::Ops, Mail::Stats(Box::new(self.stats(now)))),
             other => self.counters.misdirected(&other),
         }

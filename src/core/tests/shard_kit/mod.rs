@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use weir_core::ask::{Answer, Ask, Held, LedgerAnswer, Mode, Outcome, ReservationState};
+use weir_core::limit::bans::BanPolicy;
 use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::{LeaseDraw, LeaseGrant, ShardId};
 use weir_core::limit::rule::Rule;
@@ -105,6 +106,22 @@ pub fn config() -> ShardConfig {
         device: free(),
         status: free(),
         rate_limit_headers: true,
+        deny: Arc::default(),
+        ban_user: BanPolicy {
+            strikes: 20,
+            window_ms: 30_000,
+            first_ms: 10_000,
+            max_ms: 600_000,
+            forget_ms: 600_000,
+        },
+        ban_ip: BanPolicy {
+            strikes: 0,
+            window_ms: 30_000,
+            first_ms: 10_000,
+            max_ms: 60_000,
+            forget_ms: 600_000,
+        },
+        ban_slots: 256,
         inflight_max: 64,
         status_inflight_max: 8,
         sku_inflight_max: 64,

@@ -97,6 +97,7 @@ impl Owner {
         Stats {
             from: Addr::Owner,
             samples,
+            hot: Vec::new(),
         }
     }
 }
