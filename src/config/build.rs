@@ -20,7 +20,7 @@ use weir_core::limit::lease::ShardId;
 use weir_core::limit::rule::{Kind, Rule};
 use weir_core::limits::MAILBOX_MAX;
 use weir_core::sale::Sale;
-use weir_core::shard::config::{KeyedLimit, ShardConfig};
+use weir_core::shard::config::{BanLimits, KeyedLimit, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_io::choice::Wanted;
 use weir_proto::addr::Source;
@@ -28,7 +28,7 @@ use weir_proto::addr::Source;
 /// Most waiting submits of a shard that `"auto"` chooses: 20 ms of the scenario's 300,000 requests/s on two shards.
 const AUTO_INFLIGHT_MAX: u64 = 4096;
 /// Fewest connections of one source that `"auto"` allows: a small server's one proxy or office still fits.
-const AUTO_CONNS_PER_SOURCE_MIN: u32 = 256;
+const AUTO_CONNS_PER_SOURCE_MIN: u64 = 256;
 /// Names the hash of users in the log to `derive_key`.
 const USER_HASH_CONTEXT: &str = "weir 2026-11-30 user hash in the admission log";
 
@@ -85,6 +85,7 @@ struct Asks {
     submits_max: u32,
     sku_max: u32,
     sku_min: u32,
+    user_max: u32,
     status_max: u32,
     payments_max: u32,
 }
@@ -124,6 +125,7 @@ fn asks(limits: &Section<'_, '_>, shards_count: u16, skus_count: usize) -> Asks 
         submits_max: small(submits),
         sku_max: small(sku.min(submits).max(sku_min)),
         sku_min: small(sku_min),
+        user_max: small(limits.number("user_inflight_max")),
         status_max: small(status),
         payments_max: small(payments),
     }
@@ -154,18 +156,15 @@ fn shard(
     let [ip, user, device, status] = ["ip", "user", "device", "status"].map(|d| limit.shadowed(d));
     let instance = limit.policy("instance_rate", "instance_burst");
     let connect = limit.keyed("connect");
-    let ban_user = ban_policy(limits, "ban_strikes", "ban_max");
-    let ban_ip = ban_policy(limits, "ip_ban_strikes", "ip_ban_max");
-    let ban_slots = limits.number("ban_slots") as usize;
-    let user_inflight_max = limits.number("user_inflight_max") as u32; // at most INFLIGHT_MAX
+    let bans = BanLimits {
+        user: ban_policy(limits, "ban_strikes", "ban_max"),
+        ip: ban_policy(limits, "ip_ban_strikes", "ip_ban_max"),
+        slots: limits.number("ban_slots") as usize,
+    };
     let (conns_max, drain_ms) = (
         server.number("conns_max") as usize,
         server.number("drain_timeout"),
     );
-    let conns_per_source_max = server.number_or_auto("conns_per_source_max").map_or(
-        (conns_max as u32 / 4).max(AUTO_CONNS_PER_SOURCE_MIN),
-        |max| max as u32,
-    ); // at most CONNS_MAX
     let (trusted, origins) = (
         server.networks("trusted").into(),
         server.origins("origins").into(),
@@ -193,7 +192,7 @@ fn shard(
         trusted,
         origins,
         conns_max,
-        conns_per_source_max,
+        conns_per_source_max: conns_per_source_max(server),
         connect,
         timeouts,
         instance,
@@ -206,11 +205,9 @@ fn shard(
         status_inflight_max: asks.status_max,
         sku_inflight_max: asks.sku_max,
         sku_inflight_min: asks.sku_min,
-        user_inflight_max,
+        user_inflight_max: asks.user_max,
         deny: Arc::default(),
-        ban_user,
-        ban_ip,
-        ban_slots,
+        bans,
         payments_max: asks.payments_max,
         request_budget_ms,
         payment_budget_ms,
@@ -222,6 +219,12 @@ fn shard(
         log_failed_every,
         user_hash_key: blake3::derive_key(USER_HASH_CONTEXT, secrets.first.expose()),
     })
+}
+
+fn conns_per_source_max(server: &Section<'_, '_>) -> u32 {
+    let given = server.number_or_auto("conns_per_source_max");
+    let auto = || (server.number("conns_max") / 4).max(AUTO_CONNS_PER_SOURCE_MIN);
+    given.unwrap_or_else(auto) as u32 // at most CONNS_MAX
 }
 
 fn timeouts(server: &Section<'_, '_>) -> Timeouts {
@@ -371,14 +374,15 @@ fn deny(section: &Section<'_, '_>, dir: &Path) -> DenyPlan {
 /// When a client who ignores 429 is banned.
 fn ban_policy(limits: &Section<'_, '_>, strikes: &str, max: &str) -> BanPolicy {
     let (first_ms, max_ms) = (limits.number("ban_first"), limits.number(max));
-    if !limits.is_wrong() && max_ms < first_ms {
+    let strikes = limits.number(strikes);
+    if !limits.is_wrong() && strikes > 0 && max_ms < first_ms {
         limits.wrong(
             max,
             "is shorter than ban_first: raise it, or lower ban_first",
         );
     }
     BanPolicy {
-        strikes: limits.number(strikes) as u16, // at most STRIKES_MAX
+        strikes: strikes as u16, // at most STRIKES_MAX
         window_ms: limits.number("ban_window"),
         first_ms,
         max_ms,

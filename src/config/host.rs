@@ -122,7 +122,7 @@ impl Footprint {
             + Holds::bytes_of(shard.conns_max) as u64
             + Holds::bytes_of(shard.inflight_max as usize) as u64
             + limits
-            + (2 * Bans::bytes_of(shard.ban_slots)) as u64
+            + (2 * Bans::bytes_of(shard.bans.slots)) as u64
             + shard.known_max as u64 * KNOWN_BYTES
             + asks * ASK_BYTES
             + HELD_REPLIES_MAX as u64 * ASK_BYTES

@@ -669,7 +669,7 @@ pub const KEYS: &[Key] = &[
         BAN,
         Default::Is("\"30s\""),
         "\"1m\"",
-        "Within so long.",
+        "Within so long must they happen to count together.",
     ),
     key(
         "limits",

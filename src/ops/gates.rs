@@ -27,7 +27,7 @@ use weir_core::time::{Mono, Now, WallMs};
 use weir_proto::answer::rfc3339_ms;
 use weir_proto::http::response::Status;
 use weir_proto::ids::UserId;
-use weir_proto::json::{JsonError, Member, MemberFault, Object};
+use weir_proto::json::{Member, MemberFault, Object};
 use weir_proto::limits::ID_MAX;
 use weir_proto::text::Text;
 

@@ -9,7 +9,7 @@ use weir_core::limit::rule::Rule;
 use weir_core::order::contract::Money;
 use weir_core::rng::Rng;
 use weir_core::sale::{Activity, Sale, Sku};
-use weir_core::shard::config::{KeyedLimit, ShardConfig};
+use weir_core::shard::config::{BanLimits, KeyedLimit, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_core::time::{NS_PER_MS, WallMs};
 use weir_proto::addr::Source;
@@ -217,21 +217,23 @@ fn draw_shard(
         status: keyed(wide(2 + rng.below(20)), 4, 256),
         rate_limit_headers: inflight_max.is_multiple_of(2), // no draw of its own: the seeds keep their worlds
         deny: Arc::default(),
-        ban_user: BanPolicy {
-            strikes: 20,
-            window_ms: 30_000,
-            first_ms: 10_000,
-            max_ms: 600_000,
-            forget_ms: 600_000,
+        bans: BanLimits {
+            user: BanPolicy {
+                strikes: 20,
+                window_ms: 30_000,
+                first_ms: 10_000,
+                max_ms: 600_000,
+                forget_ms: 600_000,
+            },
+            ip: BanPolicy {
+                strikes: 0,
+                window_ms: 30_000,
+                first_ms: 10_000,
+                max_ms: 60_000,
+                forget_ms: 600_000,
+            },
+            slots: 256,
         },
-        ban_ip: BanPolicy {
-            strikes: 0,
-            window_ms: 30_000,
-            first_ms: 10_000,
-            max_ms: 60_000,
-            forget_ms: 600_000,
-        },
-        ban_slots: 256,
         inflight_max,
         status_inflight_max: 2 + rng.below(14) as u32,
         sku_inflight_max: sku_inflight_max.min(inflight_max),

@@ -12,14 +12,15 @@ use weir::ops::entropy::Entropy;
 use weir::ops::limits::OPS_CONNS_MAX;
 use weir::ops::{AuditLog, OpsConfig, OpsListener};
 use weir_core::ask::{Answer, Ask, Books, LedgerAnswer, LedgerOp, Mode, Outcome};
+use weir_core::limit::deny::DenyList;
 use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::ShardId;
 use weir_core::limit::rule::Rule;
-use weir_core::mail::{Addr, Mail};
+use weir_core::mail::{Addr, BanLift, Mail};
 use weir_core::order::contract::Money;
 use weir_core::port::{ConnId, Connect, ConnectToken, Effects, Event, Handler};
 use weir_core::sale::{Activity, Sale, Sku};
-use weir_core::stats::{Label, Sample, Stats};
+use weir_core::stats::{HotTable, Label, Sample, Stats};
 use weir_core::time::{Mono, NS_PER_S, Now, WallMs};
 use weir_io::sim::{Config, Listen, World};
 use weir_proto::ids::{ActivityId, PathId, SkuId, SkuKey};
@@ -96,6 +97,10 @@ pub struct Part {
     pub asks: Vec<Ask>,
     pub answer: Option<Outcome>,
     pub stats_asks: u32,
+    pub hot: Vec<HotTable>,
+    /// Lists of who is denied, and bans lifted, as they came.
+    pub denied: Vec<Arc<DenyList>>,
+    pub lifts: Vec<BanLift>,
 }
 
 impl Part {
@@ -107,6 +112,9 @@ impl Part {
             asks: Vec::new(),
             answer: Some(Outcome::Done(LedgerAnswer::OpsDone(BOOKS))),
             stats_asks: 0,
+            hot: Vec::new(),
+            denied: Vec::new(),
+            lifts: Vec::new(),
         }
     }
 }
@@ -129,11 +137,13 @@ impl Handler for Part {
                     let stats = Stats {
                         from: self.addr,
                         samples: self.samples.clone(),
-                        hot: Vec::new(),
+                        hot: self.hot.clone(),
                     };
                     fx.post(Addr::Ops, Mail::Stats(Box::new(stats)));
                 }
             }
+            Event::Mail(Mail::Deny(list)) => self.denied.push(list),
+            Event::Mail(Mail::BanLift(lift)) => self.lifts.push(lift),
             Event::Mail(Mail::Ask(ask)) => {
                 self.asks.push(ask);
                 if let Some(outcome) = self.answer {

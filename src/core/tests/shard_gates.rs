@@ -7,6 +7,7 @@ mod shard_kit;
 
 use shard_kit::{Kit, SECRET, SKU, claims, config, keyed, status, submit, ticket};
 use std::sync::Arc;
+use weir_core::ask::LedgerAnswer;
 use weir_core::limit::bans::BanPolicy;
 use weir_core::limit::deny::{DenyList, DenySubject, user_hash};
 use weir_core::limit::gcra::Rate;
@@ -249,7 +250,7 @@ fn hammer(kit: &mut Kit, user: u64) -> String {
         kit.bytes(0, &bytes);
         kit.end_turn();
         for ask in kit.asks() {
-            kit.answer(&ask, weir_core::ask::LedgerAnswer::SoldOut { epoch: 1 });
+            kit.answer(&ask, LedgerAnswer::SoldOut { epoch: 1 });
         }
         let (_, body) = kit.replies(0).remove(0);
         if body.contains("TEMPORARILY_BANNED") {
@@ -262,7 +263,7 @@ fn hammer(kit: &mut Kit, user: u64) -> String {
 #[test]
 fn who_keeps_ignoring_429_is_banned_for_exactly_as_long_as_told_then_let_back() {
     let mut config = config();
-    config.ban_user = BanPolicy {
+    config.bans.user = BanPolicy {
         strikes: 5,
         window_ms: 60_000,
         first_ms: 3_000,
@@ -312,16 +313,20 @@ fn who_keeps_ignoring_429_is_banned_for_exactly_as_long_as_told_then_let_back() 
             ),
         );
         kit.end_turn();
-        assert_eq!(kit.asks().len(), 2);
+        let asks = kit.asks();
+        assert_eq!(asks.len(), 2);
+        for ask in asks {
+            kit.answer(&ask, LedgerAnswer::NotFound);
+        }
         kit.advance_ms(10_000);
-        kit.event(Event::Tick);
-        kit.end_turn();
         kit.hang_up(0);
         kit.hang_up(1);
         kit.connect(0);
         kit.bytes(0, &once_more);
         kit.end_turn();
-        assert_eq!(kit.asks().len(), 1, "let back");
+        let asks = kit.asks();
+        assert_eq!(asks.len(), 1, "let back");
+        kit.answer(&asks[0], LedgerAnswer::NotFound);
         kit.hang_up(0);
         kit.connect(0);
     }
@@ -347,7 +352,7 @@ fn by_default_a_buyer_above_the_limit_is_limited_and_never_banned() {
         }
         kit.end_turn();
         for ask in kit.asks() {
-            kit.answer(&ask, weir_core::ask::LedgerAnswer::SoldOut { epoch: 1 });
+            kit.answer(&ask, LedgerAnswer::SoldOut { epoch: 1 });
         }
         kit.advance_ms(2_000);
     }
@@ -376,7 +381,7 @@ fn an_address_is_banned_only_where_that_is_configured() {
         kit.shard.counters().of(Reason::BannedAddress)
     };
     assert_eq!(hammered(&config), 0);
-    config.ban_ip.strikes = 10;
+    config.bans.ip.strikes = 10;
     assert!(
         hammered(&config) > 10,
         "refused before its ticket is looked at"

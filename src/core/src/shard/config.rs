@@ -48,6 +48,17 @@ pub struct RequestSignatures {
     pub skew_ms: u64,
 }
 
+/// Behaviour bans of one shard.
+#[derive(Clone, Copy, Debug)]
+pub struct BanLimits {
+    /// Of users.
+    pub user: BanPolicy,
+    /// Of addresses; 0 strikes: none.
+    pub ip: BanPolicy,
+    /// Clients that each of the two tables watches.
+    pub slots: usize,
+}
+
 /// Everything that a shard needs. `Debug` shows no key, salt or seed.
 #[derive(Clone)]
 pub struct ShardConfig {
@@ -93,12 +104,8 @@ pub struct ShardConfig {
     pub rate_limit_headers: bool,
     /// Who is denied at the start; later lists come by mail (A6).
     pub deny: Arc<DenyList>,
-    /// When a user who ignores 429 is banned (A6).
-    pub ban_user: BanPolicy,
-    /// The same for an address; 0 strikes: never.
-    pub ban_ip: BanPolicy,
-    /// Clients that each table of bans watches.
-    pub ban_slots: usize,
+    /// Who is banned for ignoring 429 (A6).
+    pub bans: BanLimits,
     /// Submits that wait for the ledger.
     pub inflight_max: u32,
     /// Status queries that wait for the ledger; slots of their own.

@@ -41,8 +41,8 @@ impl Gates {
     /// Tables as `config` says; `secret` draws the keys of hashes.
     pub fn new(config: &ShardConfig, mut secret: impl FnMut() -> [u8; 16]) -> Self {
         Self {
-            users: Bans::new(config.ban_user, config.ban_slots, secret()),
-            addresses: Bans::new(config.ban_ip, config.ban_slots, secret()),
+            users: Bans::new(config.bans.user, config.bans.slots, secret()),
+            addresses: Bans::new(config.bans.ip, config.bans.slots, secret()),
             hot_users: HotKeys::new(),
             hot_addresses: HotKeys::new(),
             hot_skus: HotKeys::new(),

@@ -8,6 +8,7 @@
 mod admit;
 mod answers;
 mod asks;
+mod closing;
 pub mod config;
 pub mod conns;
 pub mod counters;
@@ -46,7 +47,7 @@ use self::skus::Skus;
 use self::staged::{Call, Staged};
 use crate::limit::gcra::Bucket;
 use crate::limit::inflight::{SlotCaps, Slots};
-use crate::limits::{HELD_REPLIES_MAX, LINGER_BYTES_MAX};
+use crate::limits::HELD_REPLIES_MAX;
 use crate::mail::{Addr, Mail};
 use crate::port::{ConnId, Effects, Event, Handler, Input};
 use crate::rng::Rng;
@@ -124,13 +125,6 @@ impl Shard {
             config.shard,
             config.shard_boot,
         );
-        let caps = SlotCaps {
-            submits_max: config.inflight_max,
-            status_max: config.status_inflight_max,
-            sku_max: config.sku_inflight_max,
-            sku_min: config.sku_inflight_min,
-            user_max: config.user_inflight_max,
-        };
         let asks_max =
             (config.inflight_max + config.status_inflight_max + config.payments_max) as usize;
         Self {
@@ -138,7 +132,7 @@ impl Shard {
             replies: Replies::new(HELD_REPLIES_MAX),
             staged: Staged::new(),
             scratch: Box::new([0; BODY_BYTES_MAX]),
-            slots: Slots::new(caps, skus.count() as u16, secret()),
+            slots: Slots::new(slot_caps(&config), skus.count() as u16, secret()),
             skus,
             asks: Asks::new(asks_max, config.shard_boot),
             known,
@@ -248,71 +242,6 @@ impl Shard {
         }
     }
 
-    /// What comes after our FIN is dropped, within a bound, so that no reset destroys the reply (field bug R16).
-    fn drained(&mut self, id: ConnId, input: &mut Input<'_>, fx: &mut Effects) {
-        let bytes = input.bytes().len();
-        input.consume(bytes);
-        let Some(conn) = self.conns.get_mut(id) else {
-            return;
-        };
-        conn.ended |= input.ended();
-        conn.drained_bytes += bytes as u64;
-        if conn.drained_bytes > LINGER_BYTES_MAX || (conn.ended && fx.unsent_bytes(id) == 0) {
-            fx.close(id);
-        }
-    }
-
-    /// The peer will send no more: a request in parts is refused, replies that are owed still go out.
-    fn peer_ended(&mut self, now: Now, id: ConnId, fx: &mut Effects) {
-        let Some(conn) = self.conns.get_mut(id) else {
-            return;
-        };
-        if conn.phase == Phase::Closing {
-            return; // its closing reply is on its way
-        }
-        if conn.parser.is_open() || conn.phase == Phase::Proxy {
-            self.refuse_bytes(now, id, Reason::HttpSyntax, fx);
-        } else if conn.outstanding() == 0 {
-            self.finish(now, id, fx);
-        }
-    }
-
-    /// Answers bytes that will never be a request; without a word when no room for a word is left.
-    fn refuse_bytes(&mut self, now: Now, id: ConnId, reason: Reason, fx: &mut Effects) {
-        self.refuse_reply(now, id, Reply::new(reason), fx);
-    }
-
-    /// The same with a reply that says more than its row.
-    fn refuse_reply(&mut self, now: Now, id: ConnId, reply: Reply, fx: &mut Effects) {
-        if !self.staged.has_room() || !self.replies.has_room() {
-            fx.close(id);
-            return;
-        }
-        self.intake().refuse_bytes(now, id, reply);
-    }
-
-    /// Nothing more to say: FIN, and close when the peer has ended too.
-    fn finish(&mut self, now: Now, id: ConnId, fx: &mut Effects) {
-        fx.finish(id);
-        fx.receive(id, true);
-        self.conns.linger(now.mono, id);
-        if self.conns.get(id).is_some_and(|conn| conn.ended) && fx.unsent_bytes(id) == 0 {
-            fx.close(id);
-        }
-    }
-
-    fn sent(&mut self, now: Now, id: ConnId, fx: &mut Effects) {
-        self.conns.after_sent(now.mono, id);
-        self.paused.stir(&mut self.conns, id);
-        if self
-            .conns
-            .get(id)
-            .is_some_and(|conn| conn.phase == Phase::Lingering && conn.ended)
-        {
-            fx.close(id);
-        }
-    }
-
     /// Gives one reply: counts it, logs it, writes it in its order.
     fn reply(
         &mut self,
@@ -402,6 +331,16 @@ impl Shard {
             Mail::StatsAsk => fx.post(Addr::Ops, Mail::Stats(Box::new(self.stats(now)))),
             other => self.counters.misdirected(&other),
         }
+    }
+}
+
+fn slot_caps(config: &ShardConfig) -> SlotCaps {
+    SlotCaps {
+        submits_max: config.inflight_max,
+        status_max: config.status_inflight_max,
+        sku_max: config.sku_inflight_max,
+        sku_min: config.sku_inflight_min,
+        user_max: config.user_inflight_max,
     }
 }
 

@@ -14,7 +14,7 @@ use weir_core::order::contract::Money;
 use weir_core::port::{CloseCause, ConnId, Effects, Event, Handler, Input, Op};
 use weir_core::sale::{Activity, Sale, Sku};
 use weir_core::shard::Shard;
-use weir_core::shard::config::{KeyedLimit, RequestSignatures, ShardConfig};
+use weir_core::shard::config::{BanLimits, KeyedLimit, RequestSignatures, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_core::time::{Mono, Now, WallMs};
 use weir_core::view::{SkuView, WinnersFilter};
@@ -107,21 +107,23 @@ pub fn config() -> ShardConfig {
         status: free(),
         rate_limit_headers: true,
         deny: Arc::default(),
-        ban_user: BanPolicy {
-            strikes: 20,
-            window_ms: 30_000,
-            first_ms: 10_000,
-            max_ms: 600_000,
-            forget_ms: 600_000,
+        bans: BanLimits {
+            user: BanPolicy {
+                strikes: 20,
+                window_ms: 30_000,
+                first_ms: 10_000,
+                max_ms: 600_000,
+                forget_ms: 600_000,
+            },
+            ip: BanPolicy {
+                strikes: 0,
+                window_ms: 30_000,
+                first_ms: 10_000,
+                max_ms: 60_000,
+                forget_ms: 600_000,
+            },
+            slots: 256,
         },
-        ban_ip: BanPolicy {
-            strikes: 0,
-            window_ms: 30_000,
-            first_ms: 10_000,
-            max_ms: 60_000,
-            forget_ms: 600_000,
-        },
-        ban_slots: 256,
         inflight_max: 64,
         status_inflight_max: 8,
         sku_inflight_max: 64,
