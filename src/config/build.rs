@@ -156,11 +156,7 @@ fn shard(
     let [ip, user, device, status] = ["ip", "user", "device", "status"].map(|d| limit.shadowed(d));
     let instance = limit.policy("instance_rate", "instance_burst");
     let connect = limit.keyed("connect");
-    let bans = BanLimits {
-        user: ban_policy(limits, "ban_strikes", "ban_max"),
-        ip: ban_policy(limits, "ip_ban_strikes", "ip_ban_max"),
-        slots: limits.number("ban_slots") as usize,
-    };
+    let bans = bans(limits);
     let (conns_max, drain_ms) = (
         server.number("conns_max") as usize,
         server.number("drain_timeout"),
@@ -368,6 +364,14 @@ fn deny(section: &Section<'_, '_>, dir: &Path) -> DenyPlan {
     DenyPlan {
         subjects,
         file: dir.join(section.text("file")),
+    }
+}
+
+fn bans(limits: &Section<'_, '_>) -> BanLimits {
+    BanLimits {
+        user: ban_policy(limits, "ban_strikes", "ban_max"),
+        ip: ban_policy(limits, "ip_ban_strikes", "ip_ban_max"),
+        slots: limits.number("ban_slots") as usize,
     }
 }
 
