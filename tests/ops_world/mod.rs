@@ -1,6 +1,7 @@
 //! A world for the operator's listener: it, parts that say what a test wants, and clients, on the sim driver.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
+#![allow(dead_code)] // each test binary uses what it needs
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
