@@ -345,6 +345,8 @@ impl Kit {
             self.shard
                 .on_event(self.now, Event::Sent { conn }, &mut self.fx);
         }
+        // As in a driver's turn: what was sent may let a paused connection read again.
+        self.shard.on_flush(self.now, &mut self.fx);
         let mut ops = Vec::new();
         self.fx.take_ops(&mut ops);
         let mail = &mut self.mail;
