@@ -8,10 +8,11 @@ use weir_core::mail::Addr;
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::time::{Mono, Now};
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
+use weir_io::uring;
 
 /// Answers each blank line.
 struct Null;
@@ -58,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = listen.local_addr();
     let post = Arc::new(PostOffice::new([Addr::Log])?);
     let drain = Arc::new(DrainSwitch::new(post.clone()));
-    let mut ring = UringConfig::new(Addr::Log);
+    let mut ring = DriverConfig::new(Addr::Log);
     ring.listen = Some(listen);
     ring.cpu = Some(0);
     let switch = drain.clone();

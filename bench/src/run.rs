@@ -14,11 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_core::mail::Addr;
 use weir_core::port::ConnectError;
+use weir_io::choice::{self, Wanted};
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::error::DriverError;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
 use weir_proto::ticket::MintError;
 
 /// How fast.
@@ -243,9 +244,12 @@ pub fn run(
     // The generator gets no mail; the box is only the bell that the drain switch rings.
     let post = Arc::new(PostOffice::new([Addr::Ops]).map_err(BenchError::System)?);
     let drain = Arc::new(DrainSwitch::new(post.clone()));
-    let mut ring = UringConfig::new(Addr::Ops);
-    ring.conns_max = config.connections;
-    ring.cpu = config.cpu;
+    // Where io_uring is refused the generator is on epoll: its own cost is in the report either way.
+    let chosen = Wanted::Auto.choose();
+    let kind = chosen.map_err(|(_, error)| BenchError::Driver(error))?.kind;
+    let mut driver = DriverConfig::new(Addr::Ops);
+    driver.conns_max = config.connections;
+    driver.cpu = config.cpu;
     let switch = drain.clone();
     let (ended, waiting) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new()
@@ -253,7 +257,7 @@ pub fn run(
         .spawn(move || {
             let before = OwnCpu::read();
             let stats = Arc::new(DriverStats::default());
-            let result = uring::run(ring, Box::new(client), post, switch, stats);
+            let result = choice::run(kind, driver, Box::new(client), post, switch, stats);
             let used = OwnCpu::read().since(before);
             let _ = ended.send(()); // nobody listens when the caller panicked
             result.map(|_| used)

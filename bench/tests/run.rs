@@ -9,10 +9,11 @@ use weir_core::mail::Addr;
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::time::{Mono, Now};
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
+use weir_io::uring;
 
 /// Answers each blank line; closes with every hundredth answer.
 #[derive(Default)]
@@ -57,7 +58,7 @@ fn every_request_of_a_schedule_is_answered_over_real_sockets() {
     let target = listen.local_addr();
     let post = Arc::new(PostOffice::new([Addr::Log]).unwrap());
     let drain = Arc::new(DrainSwitch::new(post.clone()));
-    let mut ring = UringConfig::new(Addr::Log);
+    let mut ring = DriverConfig::new(Addr::Log);
     ring.listen = Some(listen);
     let switch = drain.clone();
     let server = std::thread::spawn(move || {

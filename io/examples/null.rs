@@ -10,10 +10,11 @@ use weir_core::mail::Addr;
 use weir_core::port::{ConnId, Effects, Event, Handler};
 use weir_core::time::{Mono, Now};
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
+use weir_io::uring;
 use weir_io::{rlimit, signals};
 
 const ANSWER: &[u8; 100] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nServer: null\r\nContent-Length: 21\r\n\r\none hundred bytes all";
@@ -79,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let answers = Arc::new(AtomicU64::new(0));
     let listen = ListenSocket::bind(([127, 0, 0, 1], port).into())?;
     println!("http://{}/", listen.local_addr());
-    let mut config = UringConfig::new(addr);
+    let mut config = DriverConfig::new(addr);
     config.listen = Some(listen);
     config.cpu = cpu;
     println!("{} KiB planned", uring::memory_needed(&config) / 1024);

@@ -12,10 +12,11 @@ use weir_core::mail::Addr;
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::time::{Mono, Now};
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
+use weir_io::uring;
 
 struct Echo;
 
@@ -51,7 +52,7 @@ fn clients_wait_while_descriptors_are_short_and_are_served_when_some_come_free()
     let stats = Arc::new(DriverStats::default());
     let listen = ListenSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = listen.local_addr();
-    let mut config = UringConfig::new(addr);
+    let mut config = DriverConfig::new(addr);
     config.listen = Some(listen);
     let thread = {
         let (post, drain, stats) = (Arc::clone(&post), Arc::clone(&drain), Arc::clone(&stats));

@@ -11,10 +11,11 @@ use weir_core::mail::{Addr, Mail};
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::time::{Mono, Now};
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
+use weir_io::uring;
 
 #[path = "../../tests/support/counting.rs"]
 mod counting;
@@ -61,7 +62,7 @@ fn a_warm_ring_allocates_nothing_per_request_and_nothing_per_connection() {
     let stats = Arc::new(DriverStats::default());
     let listen = ListenSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = listen.local_addr();
-    let mut config = UringConfig::new(addr);
+    let mut config = DriverConfig::new(addr);
     config.listen = Some(listen);
     config.conns_max = 8; // so that every slot is warm
     let (sender, counts) = sync_channel(2);

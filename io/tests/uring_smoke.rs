@@ -17,11 +17,12 @@ use weir_core::port::{
 use weir_core::time::{Mono, Now};
 use weir_io::choice::DriverKind;
 use weir_io::drain::DrainSwitch;
+use weir_io::driver::DriverConfig;
 use weir_io::error::DriverError;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
-use weir_io::uring::{self, UringConfig};
+use weir_io::uring;
 
 const SHARD: Addr = Addr::Shard(ShardId(0));
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -170,10 +171,10 @@ struct Server {
 }
 
 impl Server {
-    fn start(ways: Ways, change: impl FnOnce(&mut UringConfig)) -> Self {
+    fn start(ways: Ways, change: impl FnOnce(&mut DriverConfig)) -> Self {
         let listen = ListenSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = listen.local_addr();
-        let mut config = UringConfig::new(SHARD);
+        let mut config = DriverConfig::new(SHARD);
         config.conns_max = 1024;
         config.listen = Some(listen);
         change(&mut config);
@@ -523,7 +524,7 @@ fn a_second_listener_on_the_port_is_refused_with_the_remedy_and_a_second_driver_
         seen,
     });
     let result = uring::run(
-        UringConfig::new(SHARD),
+        DriverConfig::new(SHARD),
         handler,
         Arc::clone(&server.post),
         Arc::clone(&server.drain),
@@ -537,8 +538,8 @@ fn a_second_listener_on_the_port_is_refused_with_the_remedy_and_a_second_driver_
 fn two_listeners_share_a_port_and_memory_grows_with_what_is_configured() {
     let pair = ListenSocket::bind_shared("127.0.0.1:0".parse().unwrap(), 2).unwrap();
     assert_eq!(pair[0].local_addr(), pair[1].local_addr());
-    let small = UringConfig::new(SHARD);
-    let mut large = UringConfig::new(SHARD);
+    let small = DriverConfig::new(SHARD);
+    let mut large = DriverConfig::new(SHARD);
     large.conns_max *= 2;
     for kind in [DriverKind::Uring, DriverKind::Epoll, DriverKind::Monoio] {
         let (small, large) = (kind.memory_needed(&small), kind.memory_needed(&large));

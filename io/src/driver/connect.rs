@@ -98,9 +98,10 @@ impl<B: Backend> Driver<B> {
 mod tests {
     use super::*;
     use crate::drain::DrainSwitch;
+    use crate::driver::DriverConfig;
     use crate::post::PostOffice;
     use crate::stats::DriverStats;
-    use crate::uring::{UringConfig, run};
+    use crate::uring::run;
     use std::net::TcpListener;
     use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
@@ -153,7 +154,7 @@ mod tests {
         let stats = Arc::new(DriverStats::default());
         let (sender, errors) = channel();
         let caller = Box::new(Caller(connect, sender));
-        run(UringConfig::new(Addr::Ops), caller, post, drain, stats).unwrap();
+        run(DriverConfig::new(Addr::Ops), caller, post, drain, stats).unwrap();
         assert_eq!(errors.recv(), Ok(ConnectError::TimedOut));
     }
 }

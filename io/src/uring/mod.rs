@@ -8,10 +8,8 @@ mod ring;
 mod setup;
 mod tag;
 
-pub use crate::driver::DriverConfig as UringConfig;
-
 use crate::drain::DrainSwitch;
-use crate::driver::{self, Prepared, Shared, Wait};
+use crate::driver::{self, DriverConfig, Prepared, Shared, Wait};
 use crate::error::DriverError;
 use crate::post::PostOffice;
 use crate::stats::DriverStats;
@@ -21,7 +19,7 @@ use weir_core::mail::Addr;
 use weir_core::port::Handler;
 
 /// Bytes that one ring of this configuration needs: its queues, receive buffers, and what every driver has.
-pub fn memory_needed(config: &UringConfig) -> usize {
+pub fn memory_needed(config: &DriverConfig) -> usize {
     ring::Ring::memory_needed(config) + driver::memory_needed(config)
 }
 
@@ -42,11 +40,11 @@ pub(crate) fn is_allowed() -> Result<(), DriverError> {
 /// # Errors
 /// [`DriverError::Ring`]: io_uring, or a part of it that weir needs, is missing or forbidden.
 pub(crate) fn try_out() -> Result<(), DriverError> {
-    let config = UringConfig {
+    let config = DriverConfig {
         ring_entries: 8,
         recv_buffers: 2,
         conns_max: 0,
-        ..UringConfig::new(Addr::Ops)
+        ..DriverConfig::new(Addr::Ops)
     };
     let bell = EventFd::new()?;
     let mut ring = ring::Ring::new(config, &bell)?;
@@ -59,7 +57,7 @@ pub(crate) fn try_out() -> Result<(), DriverError> {
 /// # Errors
 /// [`DriverError`]: a value out of range, no box, no such core, io_uring missing or forbidden.
 pub fn run(
-    config: UringConfig,
+    config: DriverConfig,
     handler: Box<dyn Handler>,
     post: Arc<PostOffice>,
     drain: Arc<DrainSwitch>,

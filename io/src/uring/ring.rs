@@ -3,11 +3,10 @@
 //! Safe to call: memory given to the kernel is owned here until the completion that gives it back, and is leaked
 //! rather than freed should the ring be dropped with operations outstanding (field bug R61).
 
-use super::UringConfig;
 use super::buffers::Buffers;
 use super::setup::{self, GROUP, Ready};
 use super::tag::{self, Kind, NO_CONN};
-use crate::driver::{Backend, Completion, SendProgress, Wait, empty};
+use crate::driver::{Backend, Completion, DriverConfig, SendProgress, Wait, empty};
 use crate::error::DriverError;
 use crate::limits::{COMPLETIONS_PER_TURN_MAX, CQ_PER_SQ, SEND_KEEP_BYTES_MAX};
 use crate::net::ListenSocket;
@@ -65,7 +64,7 @@ impl Ring {
     ///
     /// # Errors
     /// [`DriverError::Ring`] names the missing feature.
-    pub fn new(config: UringConfig, bell: &EventFd) -> Result<Self, DriverError> {
+    pub fn new(config: DriverConfig, bell: &EventFd) -> Result<Self, DriverError> {
         let buffers = Buffers::new(config.recv_buffers, config.recv_buffer_bytes);
         let Ready { uring, restricted } = setup::set_up(&config, &buffers)?;
         let name = sys::enter::register(uring.as_raw_fd());
@@ -93,7 +92,7 @@ impl Ring {
     }
 
     /// Bytes that a ring of this configuration allocates or has the kernel allocate.
-    pub fn memory_needed(config: &UringConfig) -> usize {
+    pub fn memory_needed(config: &DriverConfig) -> usize {
         let sq = config.ring_entries.next_power_of_two() as usize;
         let cq = sq * CQ_PER_SQ as usize;
         sq * size_of::<squeue::Entry>()

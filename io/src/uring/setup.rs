@@ -5,9 +5,9 @@
 //! EACCES (io_uring_register(2), IORING_REGISTER_RESTRICTIONS), so that a fault of ours that lets a client choose an
 //! entry's bytes cannot open a file or write one. No kernel thread polls the ring (SQPOLL).
 
-use super::UringConfig;
 use super::buffers::Buffers;
 use super::tag::{KINDS, Kind};
+use crate::driver::DriverConfig;
 use crate::error::DriverError;
 use crate::limits::CQ_PER_SQ;
 use crate::sys;
@@ -50,7 +50,7 @@ pub struct Ready {
 ///
 /// # Errors
 /// [`DriverError::Ring`] names the missing feature.
-pub fn set_up(config: &UringConfig, buffers: &Buffers) -> Result<Ready, DriverError> {
+pub fn set_up(config: &DriverConfig, buffers: &Buffers) -> Result<Ready, DriverError> {
     let missing = |feature, error| DriverError::Ring {
         feature,
         kernel: sys::kernel::release(),
@@ -83,7 +83,7 @@ pub fn set_up(config: &UringConfig, buffers: &Buffers) -> Result<Ready, DriverEr
     Ok(Ready { uring, restricted })
 }
 
-fn build(config: &UringConfig) -> Result<IoUring, (&'static str, io::Error)> {
+fn build(config: &DriverConfig) -> Result<IoUring, (&'static str, io::Error)> {
     let mut builder = IoUring::builder();
     builder
         .setup_cqsize(config.ring_entries.next_power_of_two() * CQ_PER_SQ)
@@ -131,9 +131,9 @@ mod tests {
     use weir_core::mail::Addr;
 
     fn ready() -> (Ready, Buffers) {
-        let config = UringConfig {
+        let config = DriverConfig {
             ring_entries: 8,
-            ..UringConfig::new(Addr::Ops)
+            ..DriverConfig::new(Addr::Ops)
         };
         let buffers = Buffers::new(2, 64);
         let ready = set_up(&config, &buffers).unwrap();
