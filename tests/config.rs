@@ -311,6 +311,31 @@ const BAD: &[(&str, &str, &[&str])] = &[
         &["server.conns_max", "16 to 65536", "15"],
     ),
     (
+        "[limits]",
+        "[limits]\nban_first = \"1ms\"",
+        &["limits.ban_first", "from 1s"],
+    ),
+    (
+        "[limits]",
+        "[limits]\nban_max = \"5s\"",
+        &["limits.ban_max", "shorter than ban_first"],
+    ),
+    (
+        "[limits]",
+        "[limits]\nsku_inflight_min = 8192\ninflight_max = 64",
+        &["limits.sku_inflight_min", "more than the 64"],
+    ),
+    (
+        "[deny]",
+        "[deny]\nnetworks = [\"10.0.0.1/8\"]",
+        &["deny.networks", "did you mean 10.0.0.0/8"],
+    ),
+    (
+        "[deny]",
+        "[deny]\nusers = [\"42\", \"alice\"]",
+        &["deny.users", "entry 2", "an id of digits"],
+    ),
+    (
         "[server]",
         "[server]\nconns_max = -1",
         &["server.conns_max", "-1"],

@@ -161,6 +161,7 @@ fn shard(
         server.number("conns_max") as usize,
         server.number("drain_timeout"),
     );
+    let conns_per_source_max = conns_per_source_max(server, conns_max);
     let (trusted, origins) = (
         server.networks("trusted").into(),
         server.origins("origins").into(),
@@ -188,7 +189,7 @@ fn shard(
         trusted,
         origins,
         conns_max,
-        conns_per_source_max: conns_per_source_max(server),
+        conns_per_source_max,
         connect,
         timeouts,
         instance,
@@ -217,9 +218,10 @@ fn shard(
     })
 }
 
-fn conns_per_source_max(server: &Section<'_, '_>) -> u32 {
+/// `conns_max` is handed in: a key that is read twice would report its problem twice.
+fn conns_per_source_max(server: &Section<'_, '_>, conns_max: usize) -> u32 {
     let given = server.number_or_auto("conns_per_source_max");
-    let auto = || (server.number("conns_max") / 4).max(AUTO_CONNS_PER_SOURCE_MIN);
+    let auto = || (conns_max as u64 / 4).max(AUTO_CONNS_PER_SOURCE_MIN);
     given.unwrap_or_else(auto) as u32 // at most CONNS_MAX
 }
 
@@ -367,30 +369,28 @@ fn deny(section: &Section<'_, '_>, dir: &Path) -> DenyPlan {
     }
 }
 
+/// When clients who ignore 429 are banned; what users and addresses share is read once.
 fn bans(limits: &Section<'_, '_>) -> BanLimits {
+    let ms = |name| limits.number(name);
+    let (window_ms, first_ms, forget_ms) = (ms("ban_window"), ms("ban_first"), ms("ban_forget"));
+    let policy = |strikes: &str, max: &str| {
+        let (strikes, max_ms) = (limits.number(strikes), limits.number(max));
+        if !limits.is_wrong() && strikes > 0 && max_ms < first_ms {
+            let message = "is shorter than ban_first: raise it, or lower ban_first";
+            limits.wrong(max, message);
+        }
+        BanPolicy {
+            strikes: strikes as u16, // at most STRIKES_MAX
+            window_ms,
+            first_ms,
+            max_ms,
+            forget_ms,
+        }
+    };
     BanLimits {
-        user: ban_policy(limits, "ban_strikes", "ban_max"),
-        ip: ban_policy(limits, "ip_ban_strikes", "ip_ban_max"),
+        user: policy("ban_strikes", "ban_max"),
+        ip: policy("ip_ban_strikes", "ip_ban_max"),
         slots: limits.number("ban_slots") as usize,
-    }
-}
-
-/// When a client who ignores 429 is banned.
-fn ban_policy(limits: &Section<'_, '_>, strikes: &str, max: &str) -> BanPolicy {
-    let (first_ms, max_ms) = (limits.number("ban_first"), limits.number(max));
-    let strikes = limits.number(strikes);
-    if !limits.is_wrong() && strikes > 0 && max_ms < first_ms {
-        limits.wrong(
-            max,
-            "is shorter than ban_first: raise it, or lower ban_first",
-        );
-    }
-    BanPolicy {
-        strikes: strikes as u16, // at most STRIKES_MAX
-        window_ms: limits.number("ban_window"),
-        first_ms,
-        max_ms,
-        forget_ms: limits.number("ban_forget"),
     }
 }
 
