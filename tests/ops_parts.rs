@@ -56,8 +56,6 @@ fn every_sample_of_every_real_part_has_a_row_in_the_table() {
         sale: Arc::new(sale()),
         shards_count: 1,
         seed: 1,
-        #[cfg(weir_planted)]
-        planted: weir_core::planted::Planted::None,
     });
     let mut worker = Worker::new(Arc::new(sale()), 1);
     let mut log = LogWriter::new(Box::new(std::io::sink()));

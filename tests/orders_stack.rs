@@ -122,8 +122,6 @@ impl World {
             sale: Arc::clone(&self.sale),
             shards_count: 1,
             seed: 1,
-            #[cfg(weir_planted)]
-            planted: Default::default(),
         });
         self.parts = Some(Parts {
             owner,

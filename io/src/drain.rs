@@ -2,14 +2,14 @@
 //!
 //! Each driver reads it once per turn and shows `Event::Drain` once; throwing it wakes every sleeping driver.
 
+use crate::asleep::Word;
 use crate::post::PostOffice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One per process, shared by all drivers.
 #[derive(Debug)]
 pub struct DrainSwitch {
-    on: AtomicBool,
+    on: Word,
     post: Arc<PostOffice>,
 }
 
@@ -17,19 +17,19 @@ impl DrainSwitch {
     /// Off. `post`: whose parts are woken.
     pub fn new(post: Arc<PostOffice>) -> Self {
         Self {
-            on: AtomicBool::new(false),
+            on: Word::new(),
             post,
         }
     }
 
     /// Asks every part to finish. Again is allowed and does nothing more.
     pub fn throw(&self) {
-        self.on.store(true, Ordering::SeqCst);
+        self.on.say();
         self.post.ring_all();
     }
 
     /// True once thrown.
     pub fn is_on(&self) -> bool {
-        self.on.load(Ordering::SeqCst)
+        self.on.is_said()
     }
 }

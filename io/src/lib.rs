@@ -11,7 +11,12 @@
 )]
 
 pub mod affinity;
+mod asleep;
 pub mod choice;
+/// What [`asleep`] is made of: named here once, so that a checker of interleavings can put its own in their place.
+mod atomics {
+    pub(crate) use std::sync::atomic::{AtomicBool, Ordering, fence};
+}
 pub mod clock;
 pub mod drain;
 pub mod driver;

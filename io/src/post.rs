@@ -1,9 +1,9 @@
 //! The post office: carries mail between parts, each on its own thread, without locks.
 //!
-//! Built once at start; a box is a bounded queue and a doorbell. No wake-up is lost and nobody spins: the receiver
-//! says that it will sleep, looks into its box again, then sleeps; the sender puts mail in, then rings only if the
-//! receiver said so. Full is an answer: the mail comes back. One thread at most empties a box.
+//! Built once at start; a box is a bounded queue and a doorbell; [`crate::asleep`] keeps wake-ups from being lost. Full is
+//! an answer: the mail comes back. One thread at most empties a box.
 
+use crate::asleep::Asleep;
 use crate::limits::MAILBOX_MAX;
 use crate::stats::Counter;
 use crate::sys::eventfd::EventFd;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_core::mail::{Addr, Mail};
 
@@ -20,8 +20,7 @@ use weir_core::mail::{Addr, Mail};
 pub(crate) struct Mailbox {
     queue: ArrayQueue<Mail>,
     bell: EventFd,
-    /// The receiver sleeps, or will after one more look into the box.
-    sleeping: AtomicBool,
+    asleep: Asleep,
     taken: AtomicBool,
 }
 
@@ -30,16 +29,14 @@ impl Mailbox {
         Ok(Self {
             queue: ArrayQueue::new(MAILBOX_MAX),
             bell: EventFd::new()?,
-            sleeping: AtomicBool::new(false),
+            asleep: Asleep::new(),
             taken: AtomicBool::new(false),
         })
     }
 
     fn put(&self, mail: Mail) -> Result<(), Mail> {
         self.queue.push(mail)?;
-        // Pairs with the fence in `will_sleep`: either this sees `sleeping`, or the receiver sees the mail.
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::Relaxed) {
+        if self.asleep.must_ring() {
             self.bell.ring();
         }
         Ok(())
@@ -52,19 +49,12 @@ impl Mailbox {
 
     /// Says that the receiver will sleep. False: there is mail, it must not.
     pub(crate) fn will_sleep(&self) -> bool {
-        self.sleeping.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if self.queue.is_empty() {
-            true
-        } else {
-            self.awake();
-            false
-        }
+        self.asleep.will_sleep(|| self.queue.is_empty())
     }
 
     /// Says that the receiver is awake.
     pub(crate) fn awake(&self) {
-        self.sleeping.store(false, Ordering::Relaxed);
+        self.asleep.awake();
     }
 
     /// The doorbell.

@@ -1,19 +1,23 @@
 //! `weir sim`: its arguments. Many sales on one virtual clock, with faults drawn from a seed.
 
+#[path = "sim_planted.rs"]
+mod planted;
+
 use super::{CliError, print};
 use crate::sim::{Options, Report, run_range, seed_here};
 use std::fmt::Write;
 use std::ops::Range;
+use std::path::PathBuf;
 
 /// Run sales on a virtual clock with crashes, losses and delays drawn from a seed, and check every promise after every turn.
 #[derive(clap::Args, Clone, Debug)]
 #[command(
     override_usage = "weir sim --seeds <A..B> [--json]\n       weir sim --seed <N> [--json | --trace]",
-    after_help = "Examples:\n  weir sim --seeds 0..5000 --json\n  weir sim --seed 1234 --trace\n\nThe same seed gives the same events on any machine. Exit code 1: a promise broke; the message has the line that replays it."
+    after_help = "Examples:\n  weir sim --seeds 0..5000 --json\n  weir sim --seed 1234 --trace\n\nThe same seed gives the same events on any machine. Exit code 1: a promise broke; the message has the line that replays it.\n\nThe report names the marks: each way a request can end, each transition, each fault, and how often worlds reached it.\nWith a build of tests/planted.sh at hand it also says how many of the faults put in on purpose were found."
 )]
 pub struct SimArgs {
     /// All seeds from A up to, not including, B.
-    #[arg(long, value_name = "A..B", value_parser = seeds, required_unless_present = "seed")]
+    #[arg(long, value_name = "A..B", value_parser = seeds, required_unless_present_any = SEED_OR_HUNT)]
     pub seeds: Option<Range<u64>>,
     /// One seed.
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
@@ -24,7 +28,22 @@ pub struct SimArgs {
     /// End with one JSON object on the last line.
     #[arg(long)]
     pub json: bool,
+    /// A mark that no world reached is a failure, too. Some are rare: they want tens of thousands of seeds.
+    #[arg(long, conflicts_with_all = ["seed", "trace"])]
+    pub all_marks: bool,
+    /// A build with faults put in on purpose, which must find each [default: weir-planted beside this program, if it is there].
+    #[arg(long, value_name = "PROGRAM")]
+    pub planted: Option<PathBuf>,
+    /// Look for the planted faults at the seeds of the list, or search for seeds and print the list.
+    #[cfg(weir_planted)]
+    #[arg(long, value_name = "replay|search", value_parser = ["replay", "search"], conflicts_with_all = ["seeds", "seed"])]
+    pub hunt: Option<String>,
 }
+
+#[cfg(not(weir_planted))]
+const SEED_OR_HUNT: [&str; 1] = ["seed"];
+#[cfg(weir_planted)]
+const SEED_OR_HUNT: [&str; 2] = ["seed", "hunt"];
 
 /// Reads `A..B` with A < B.
 fn seeds(text: &str) -> Result<Range<u64>, String> {
@@ -60,6 +79,10 @@ const PROGRESS_EVERY: u64 = 500;
 /// # Errors
 /// `Broken` when a promise did not hold, with the line that replays the first seed where.
 pub fn run(args: &SimArgs) -> Result<(), CliError> {
+    #[cfg(weir_planted)]
+    if let Some(how) = &args.hunt {
+        return planted::hunt(how == "search");
+    }
     let options = Options::traced(args.trace);
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -73,11 +96,12 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.min(usize::try_from(total).unwrap_or(usize::MAX));
     let quiet = args.trace || total < PROGRESS_EVERY;
-    let report = run_range(seeds, threads, &options, &|done| {
+    let mut report = run_range(seeds, threads, &options, &|done| {
         if !quiet && done.is_multiple_of(PROGRESS_EVERY) {
             eprintln!("weir sim: {done} of {total} seeds");
         }
     });
+    report.planted_found = planted::found(args.planted.as_deref(), total)?;
     for failed in report.failed.iter().take(SEEDS_SHOWN_MAX) {
         for sin in failed.sins.iter().take(SINS_SHOWN_MAX) {
             eprintln!("seed {}: {:?}: {}", failed.seed, sin.kind, sin.what);
@@ -91,7 +115,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         print(&words(&report))?;
     }
     match report.failed.first() {
-        None => Ok(()),
+        None => complete(&report, args.all_marks),
         Some(failed) => Err(CliError::Broken(format!(
             "{} of {} seeds broke a promise; replay the first with: weir sim --seed {} --trace",
             report.failed.len(),
@@ -99,6 +123,23 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
             failed.seed
         ))),
     }
+}
+
+/// True to the word of the options: every mark, every planted fault that there is a build for.
+fn complete(report: &Report, all_marks: bool) -> Result<(), CliError> {
+    if let Some(found) = report.planted_found
+        && found < report.planted
+    {
+        let planted = report.planted;
+        return Err(CliError::Broken(format!(
+            "{found} of {planted} planted faults were found; tests/planted.sh --rewrite looks for the others"
+        )));
+    }
+    if all_marks && !report.marks_missing.is_empty() {
+        let missing = report.marks_missing.join(", ");
+        return Err(CliError::Broken(format!("no world reached {missing}")));
+    }
+    Ok(())
 }
 
 /// The report for a person.
@@ -122,6 +163,14 @@ fn words(report: &Report) -> String {
         report.broken,
         report.hash
     );
+    let reached = report.marks.values().filter(|count| **count > 0).count();
+    let _ = writeln!(out, "marks {reached} of {}", report.marks.len());
+    if !report.marks_missing.is_empty() {
+        let _ = writeln!(out, "  not reached: {}", report.marks_missing.join(", "));
+    }
+    if let Some(found) = report.planted_found {
+        let _ = writeln!(out, "planted faults found {found} of {}", report.planted);
+    }
     out
 }
 

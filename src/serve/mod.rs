@@ -256,8 +256,6 @@ fn start_deciders(
         sale: Arc::clone(&plan.sale),
         shards_count: plan.shards_count,
         seed: seed()?,
-        #[cfg(weir_planted)]
-        planted: weir_core::planted::Planted::None,
     };
     hall.mailbox(owner, Addr::Owner, Box::new(Owner::new(owner_config)))?;
     let boot = (seed()? & WORKER_BOOT_MASK) as u32;

@@ -4,18 +4,26 @@
 //! checked at the instant a client hears QUEUED.
 
 use super::crowd::{Crowd, Heard, Wish};
+use super::journal::JournalEye;
+use super::marks::{Happened, Marks};
+use super::plan::Plan;
 use super::store::StoreModel;
 use super::tally::{Sin, SinKind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use weir_core::ledger::{Ledger, LedgerConfig};
 use weir_core::mail::Addr;
 use weir_core::shard::Shard;
 use weir_io::sim::{StepInfo, World};
-use weir_proto::ids::ReservationId;
+use weir_proto::ids::{ReservationId, SkuKey};
 
 /// The audit of all reservations runs once per so many durable batches; the books are looked at after each.
 const AUDIT_EVERY: usize = 32;
 /// A shard audits itself once per so many turns of the world.
 const SHARD_AUDIT_EVERY: u64 = 128;
+
+/// Of each SKU: the owner's run and the view's version.
+type Versions = BTreeMap<SkuKey, (u64, u64)>;
 
 /// See the module.
 pub(super) struct Checker {
@@ -24,13 +32,22 @@ pub(super) struct Checker {
     turns: u64,
     pub unknowns: u64,
     pub sins: Vec<Sin>,
+    pub marks: Marks,
+    journal: JournalEye,
+    sold_out: BTreeMap<SkuKey, bool>,
+    /// The newest view that each shard's run applied: its number, and the owner's run and version by SKU.
+    views: BTreeMap<Addr, (u64, Versions)>,
     /// Reservations that clients were told of, with their wish.
     pub told: Vec<(ReservationId, u32)>,
 }
 
 impl Checker {
-    pub fn new(config: LedgerConfig) -> Self {
+    pub fn new(config: LedgerConfig, plan: Arc<Plan>) -> Self {
         Self {
+            marks: Marks::default(),
+            journal: JournalEye::new(plan),
+            sold_out: BTreeMap::new(),
+            views: BTreeMap::new(),
             replica: Ledger::new(config),
             batches: 0,
             turns: 0,
@@ -49,6 +66,7 @@ impl Checker {
             Addr::Shard(_) if self.turns.is_multiple_of(SHARD_AUDIT_EVERY) => {
                 if let Some(shard) = world.part::<Shard>(info.part) {
                     shard.audit();
+                    self.shard_moved(info.part, shard);
                 }
             }
             _ => {}
@@ -71,6 +89,8 @@ impl Checker {
         let fresh = &store.disk[self.batches..];
         for batch in fresh {
             self.batches += 1;
+            self.journal
+                .see(&batch.bytes, &mut self.marks, &mut self.sins);
             if let Err(error) = self.replica.replay(&batch.bytes) {
                 let what = format!(
                     "durable batch {} contradicts those before: {error}",
@@ -82,6 +102,32 @@ impl Checker {
                 self.audit();
             }
             self.check_books();
+            self.mark_sold_out();
+        }
+    }
+
+    /// Views are applied in their order.
+    fn shard_moved(&mut self, addr: Addr, shard: &Shard) {
+        let (boot, known) = self.views.entry(addr).or_default();
+        if *boot != shard.boot() {
+            *boot = shard.boot();
+            known.clear();
+        }
+        for (sku, version) in shard.versions() {
+            let before = known.insert(sku, version);
+            if before.is_some_and(|before| version < before) {
+                let what = format!("{addr:?} has view {version:?} of {sku:?} after {before:?}");
+                self.sins.push(Sin::new(SinKind::Broken, what));
+            }
+        }
+    }
+
+    fn mark_sold_out(&mut self) {
+        for sku in self.replica.skus() {
+            let before = self.sold_out.insert(sku.sku, sku.sold_out);
+            if sku.sold_out && before == Some(false) {
+                self.marks.happened(Happened::SoldOut, 1);
+            }
         }
     }
 

@@ -1,9 +1,12 @@
 //! One world from its seed to its verdict: builds the parts, lets mishaps happen, restarts what fell, drains, checks.
 
+mod befall;
+
 use super::Options;
 use super::check::Checker;
 use super::crowd::Crowd;
 use super::end::{self, End};
+use super::marks::Marks;
 use super::mishap::{Mishap, Part};
 use super::operator::Operator;
 use super::plan::{LISTEN, Plan, WALL_START_MS};
@@ -12,29 +15,29 @@ use super::tally::{Fault, Faults, Sin, SinKind};
 use super::weather::{Sky, Wind};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_core::journal::StoreFault;
 use weir_core::ledger::LedgerConfig;
 use weir_core::ledger::owner::{Owner, OwnerConfig};
 use weir_core::limit::lease::ShardId;
 use weir_core::mail::Addr;
-use weir_core::order::contract::OrderFault;
-use weir_core::order::model::OrderModel;
+use weir_core::order::model::{OrderModel, Tables};
+use weir_core::order::state::OrderState;
 use weir_core::order::worker::Worker;
+use weir_core::planted;
 use weir_core::rng::Rng;
 use weir_core::shard::Shard;
-use weir_core::time::NS_PER_MS;
-use weir_io::sim::{Config, Listen, SimPart, Status, World};
-use weir_proto::ids::ReservationId;
+use weir_core::time::{NS_PER_MS, WallMs};
+use weir_io::sim::{Config, Listen, SimPart, World};
 
 /// The part that all buyers live in.
 const CROWD: Addr = Addr::Client(0);
 /// Connections that the buyers may have at a time.
 const CROWD_CONNS_MAX: usize = 2048;
-/// After load and faults: a status that is not terminal by then is limbo (design §12.7).
+/// After load and faults: a status that is not terminal by then is limbo (design §12.7). Longer than any order waits for
+/// its payment, so that every one has been paid or closed, and its buyer has asked again.
 const DRAIN_MS: u64 = 30_000;
 /// Then the two books may take so long to become equal: a sweep, a lost page and its repetition.
 const BOOKS_MS: u64 = 60_000;
@@ -58,6 +61,8 @@ pub struct SeedReport {
     pub unknowns: u64,
     /// Faults by kind.
     pub faults: Faults,
+    /// What was reached.
+    pub marks: Marks,
     /// Broken promises, the first ones of each check.
     pub sins: Vec<Sin>,
 }
@@ -76,6 +81,10 @@ struct Director {
     store_down: Option<Box<dyn SimPart>>,
     orders_down: Option<Box<dyn SimPart>>,
     worker_boot: u32,
+    /// Shards that were told to end and may not have yet.
+    draining: BTreeSet<u16>,
+    /// The latest wall time that the world has shown, as far as a backward step hides it.
+    wall_latest: WallMs,
 }
 
 thread_local! {
@@ -90,6 +99,8 @@ pub fn seed_here() -> Option<u64> {
 /// Runs the world of `seed` to its verdict. A panic of a part is a broken promise where panics unwind.
 pub fn run_seed(seed: u64, options: &Options) -> SeedReport {
     SEED.set(Some(seed));
+    #[cfg(weir_planted)]
+    weir_core::planted::set(options.planted);
     let world = || {
         let mut director = Director::new(seed, *options);
         director.load();
@@ -108,6 +119,7 @@ pub fn run_seed(seed: u64, options: &Options) -> SeedReport {
             grants: 0,
             unknowns: 0,
             faults: Faults::default(),
+            marks: Marks::default(),
             sins: vec![Sin::new(SinKind::Broken, what)],
         }
     });
@@ -134,13 +146,15 @@ impl Director {
             options,
             world,
             sky,
-            checker: Checker::new(ledger_config.clone()),
+            checker: Checker::new(ledger_config.clone(), Arc::clone(&plan)),
             mishaps: BinaryHeap::new(),
             planned: 0,
             faults: Faults::default(),
             store_down: Some(Box::new(StoreModel::new(ledger_config, rng.fork()))),
             orders_down: Some(Box::new(OrderModel::new())),
             worker_boot: 0,
+            draining: BTreeSet::new(),
+            wall_latest: WallMs(WALL_START_MS),
             plan: Arc::clone(&plan),
             rng: rng.fork(),
         };
@@ -180,13 +194,14 @@ impl Director {
                 let config = self.plan.shard_config(shard, &mut self.rng);
                 Box::new(Shard::new(self.world.now(), config))
             }
-            Part::Owner => Box::new(Owner::new(OwnerConfig {
-                sale: Arc::clone(&self.plan.sale),
-                shards_count: self.plan.shards_count,
-                seed: self.rng.next_u64(),
-                #[cfg(weir_planted)]
-                planted: self.options.planted,
-            })),
+            Part::Owner => {
+                let config = OwnerConfig {
+                    sale: Arc::clone(&self.plan.sale),
+                    shards_count: self.plan.shards_count,
+                    seed: self.rng.next_u64(),
+                };
+                Box::new(Owner::with_sizes(config, self.plan.sizes))
+            }
             Part::Worker => {
                 self.worker_boot += 1;
                 Box::new(Worker::new(Arc::clone(&self.plan.sale), self.worker_boot))
@@ -206,7 +221,8 @@ impl Director {
         let load_ns = self.plan.load_ns();
         for _ in 0..self.plan.mishaps_count {
             let at_ns = 20 * NS_PER_MS + self.rng.below(load_ns);
-            let mishap = Mishap::draw(&mut self.rng, self.plan.shards_count);
+            let (kinds, shards_count) = (self.plan.mishap_kinds, self.plan.shards_count);
+            let mishap = Mishap::draw(&mut self.rng, kinds, shards_count);
             self.at(at_ns, mishap);
         }
         for at_ms in (200..self.plan.load_ms).step_by(200) {
@@ -232,7 +248,8 @@ impl Director {
                 .map_or(u64::MAX, |Reverse((at, ..))| *at);
             match self.world.step_until(next_ns.min(limit_ns)) {
                 Some(info) => {
-                    self.checker.after(&mut self.world, info);
+                    planted::without(|| self.checker.after(&mut self.world, info));
+                    self.look_at(info.part);
                     if done(self) {
                         return;
                     }
@@ -255,6 +272,10 @@ impl Director {
     fn drain(&mut self) {
         self.sky.borrow_mut().calm();
         self.mishaps.clear();
+        self.set_clock_right();
+        for shard in std::mem::take(&mut self.draining) {
+            self.crash(Part::Shard(shard), 0);
+        }
         for part in self.process() {
             self.restart(part);
         }
@@ -287,175 +308,42 @@ impl Director {
     fn books_are_equal(&self) -> bool {
         let orders = self.world.part::<OrderModel>(Addr::OrderStore);
         let operator = self.world.part::<Operator>(Addr::Ops);
-        orders.is_some_and(|orders| end::differences(&self.checker, &orders.tables).is_empty())
-            && operator.is_some_and(Operator::is_done)
-    }
-
-    fn befall(&mut self, mishap: Mishap) {
-        if self.options.trace {
-            println!("{} mishap: {mishap:?}", self.now_ns() / NS_PER_MS);
-        }
-        match mishap {
-            Mishap::CrashProcess => {
-                self.faults.count(Fault::CrashProcess);
-                let down_ns = self.down_ns();
-                for part in self.process() {
-                    self.crash(part, down_ns);
-                }
-            }
-            Mishap::CrashShard(shard) => self.crash_all(Fault::CrashShard, &[Part::Shard(shard)]),
-            Mishap::CrashLedger => self.crash_all(Fault::CrashLedger, &[Part::Store, Part::Owner]),
-            Mishap::CrashWorker => self.crash_all(Fault::CrashWorker, &[Part::Worker]),
-            Mishap::CrashOrders => self.crash_all(Fault::CrashOrders, &[Part::OrderStore]),
-            Mishap::Restart(part) => self.restart(part),
-            Mishap::StoreFull => self.fail_store(StoreFault::DiskFull),
-            Mishap::StoreIo => self.fail_store(StoreFault::Io),
-            Mishap::OrdersBusy(times) => {
-                self.fail_orders(Fault::OrdersBusy, OrderFault::Busy, times)
-            }
-            Mishap::OrdersFull => self.fail_orders(Fault::OrdersFailed, OrderFault::DiskFull, 1),
-            Mishap::OrdersIo => self.fail_orders(Fault::OrdersFailed, OrderFault::Io, 1),
-            Mishap::OrdersSlow(ms) => {
-                if let Some(orders) = self.world.part_mut::<OrderModel>(Addr::OrderStore) {
-                    self.faults.count(Fault::OrdersSlow);
-                    orders.faults.delay_ns = ms * NS_PER_MS;
-                }
-            }
-            Mishap::Poison(number) => {
-                if let Some(orders) = self.world.part_mut::<OrderModel>(Addr::OrderStore) {
-                    self.faults.count(Fault::OrderPoisoned);
-                    orders.faults.poison.insert(ReservationId(number));
-                }
-            }
-            Mishap::StepWall(delta_ms) => {
-                let kind = if delta_ms > 0 {
-                    Fault::WallForward
-                } else {
-                    Fault::WallBack
-                };
-                self.faults.count(kind);
-                self.world.step_wall(delta_ms);
-            }
-            Mishap::Pause(part, ns) => {
-                if self.world.status(part.addr()) == Status::Running {
-                    self.faults.count(Fault::Pause);
-                    self.world.pause(part.addr(), ns);
-                }
-            }
-            Mishap::Look => self.look_after_failed(),
-        }
-    }
-
-    fn down_ns(&mut self) -> u64 {
-        (1 + self.rng.below(600)) * NS_PER_MS
-    }
-
-    fn crash_all(&mut self, fault: Fault, parts: &[Part]) {
-        let down_ns = self.down_ns();
-        let mut fell = false;
-        for part in parts {
-            fell |= self.crash(*part, down_ns);
-        }
-        if fell {
-            self.faults.count(fault);
-        }
-    }
-
-    /// False when it was down already.
-    fn crash(&mut self, part: Part, down_ns: u64) -> bool {
-        let Some(mut handler) = self.world.crash(part.addr()) else {
+        let (Some(orders), Some(operator)) = (orders, operator) else {
             return false;
         };
-        match part {
-            Part::Store => {
-                if let Some(store) = handler.as_mut().as_any_mut().downcast_mut::<StoreModel>() {
-                    store.restart();
-                }
-                self.store_down = Some(handler);
-            }
-            Part::OrderStore => {
-                if let Some(orders) = handler.as_mut().as_any_mut().downcast_mut::<OrderModel>() {
-                    orders.restart();
-                }
-                self.orders_down = Some(handler);
-            }
-            _ => {}
-        }
-        let at_ns = self.now_ns() + down_ns;
-        self.at(at_ns, Mishap::Restart(part));
-        true
-    }
-
-    fn restart(&mut self, part: Part) {
-        if self.world.status(part.addr()) == Status::Crashed {
-            let handler = self.make(part);
-            self.world.restart(part.addr(), handler);
-            if part == Part::Store {
-                self.checker.store_moved(&self.world); // what the crash left is durable now
-            }
-        }
-    }
-
-    fn fail_store(&mut self, fault: StoreFault) {
-        if let Some(store) = self.world.part_mut::<StoreModel>(Addr::Store) {
-            store.next_fault = Some(fault);
-        }
-    }
-
-    fn fail_orders(&mut self, kind: Fault, fault: OrderFault, times: u64) {
-        if let Some(orders) = self.world.part_mut::<OrderModel>(Addr::OrderStore) {
-            for _ in 0..times {
-                self.faults.count(kind);
-                orders.faults.next.push_back(fault);
-            }
-        }
-    }
-
-    /// A store that failed takes nothing until the process is restarted: its operator does that.
-    fn look_after_failed(&mut self) {
-        let store = self.world.part::<StoreModel>(Addr::Store);
-        if store.is_some_and(StoreModel::is_poisoned) {
-            self.cycle(&[Part::Store, Part::Owner]);
-        }
-        let orders = self.world.part::<OrderModel>(Addr::OrderStore);
-        let worker = self.world.part::<Worker>(Addr::Worker);
-        if orders.is_some_and(|orders| orders.fault().is_some())
-            || worker.is_some_and(|worker| worker.fault().is_some())
-        {
-            self.cycle(&[Part::OrderStore, Part::Worker]);
-        }
-    }
-
-    fn cycle(&mut self, parts: &[Part]) {
-        for part in parts {
-            self.crash(*part, 0);
-        }
-        for part in parts {
-            self.restart(*part);
-        }
+        operator.is_done() && end::differences(&self.checker, operator, &orders.tables).is_empty()
     }
 
     fn verdict(mut self, seed: u64) -> SeedReport {
-        self.checker.audit();
+        planted::without(|| self.checker.audit());
+        let mut marks = self.checker.marks.clone();
+        for part in self.process() {
+            self.count_runs_of(part);
+        }
         let mut sins = std::mem::take(&mut self.checker.sins);
         sins.append(&mut self.sky.borrow_mut().sins);
         let crowd = self.world.part::<Crowd>(CROWD);
         let operator = self.world.part::<Operator>(Addr::Ops);
         let orders = self.world.part::<OrderModel>(Addr::OrderStore);
         let (requests, hang_ups) = crowd.map_or((0, 0), |crowd| (crowd.requests, crowd.hang_ups));
-        if let (Some(crowd), Some(operator), Some(orders)) = (crowd, operator, orders) {
+        let owner = self.world.part::<Owner>(Addr::Owner);
+        if let (Some(crowd), Some(operator), Some(orders), Some(owner)) =
+            (crowd, operator, orders, owner)
+        {
+            mark_orders(&orders.tables, &mut marks);
             sins.extend(end::sins(&End {
                 plan: &self.plan,
                 checker: &self.checker,
                 crowd,
                 operator,
                 orders: &orders.tables,
-                wall: self.world.now().wall.max(orders.tables.last_at),
+                ledger: owner.ledger(),
             }));
         } else {
             sins.push(Sin::new(SinKind::Broken, "a part is down at the end"));
         }
         let mut faults = self.faults;
+        marks.add(&self.sky.borrow().marks);
         faults.add(&self.sky.borrow().counts);
         if let Some(store) = self.world.part::<StoreModel>(Addr::Store) {
             faults.add(&store.faults);
@@ -471,7 +359,28 @@ impl Director {
             grants: self.checker.replica.next_reservation().0 - 1,
             unknowns: self.checker.unknowns,
             faults,
+            marks,
             sins,
         }
+    }
+
+    /// The counters of a part that still runs at the end.
+    fn count_runs_of(&self, part: Part) {
+        let mut sky = self.sky.borrow_mut();
+        if let Some(shard) = self.world.part::<Shard>(part.addr()) {
+            sky.shard_ends(shard);
+        }
+        if let Some(owner) = self.world.part::<Owner>(part.addr()) {
+            sky.owner_ends(owner);
+        }
+    }
+}
+
+/// Every transition that an order made.
+fn mark_orders(tables: &Tables, marks: &mut Marks) {
+    let mut standing = BTreeMap::new();
+    for (reservation, _, state) in &tables.history {
+        let before = standing.insert(*reservation, *state);
+        marks.order(before.unwrap_or(OrderState::Queued), *state);
     }
 }

@@ -1,16 +1,16 @@
 //! What is checked when load and faults have ended and the world has drained: limbo, lost, double, oversold, the books.
 
 use super::check::Checker;
-use super::crowd::{Crowd, Wish};
+use super::crowd::Crowd;
 use super::operator::Operator;
 use super::plan::Plan;
 use super::tally::{Sin, SinKind};
 use std::collections::BTreeMap;
 use weir_core::ask::ReservationState;
-use weir_core::ledger::Reservation;
+use weir_core::ledger::{Ledger, Reservation};
+use weir_core::order::contract::PaymentId;
 use weir_core::order::model::{OrderRow, Tables};
 use weir_core::order::state::OrderState;
-use weir_core::time::WallMs;
 use weir_proto::answer::RequestState;
 
 /// Everything that the last check reads.
@@ -20,12 +20,9 @@ pub(super) struct End<'a> {
     pub crowd: &'a Crowd,
     pub operator: &'a Operator,
     pub orders: &'a Tables,
-    /// The clock by which orders expire.
-    pub wall: WallMs,
+    /// The owner's own ledger.
+    pub ledger: &'a Ledger,
 }
-
-/// A buyer who is polite asks again within this time: the longest pause that an answer names, and a slow way.
-const ASKED_AGAIN_MS: u64 = 2_000;
 
 /// Every promise that does not hold.
 pub(super) fn sins(end: &End<'_>) -> Vec<Sin> {
@@ -35,39 +32,27 @@ pub(super) fn sins(end: &End<'_>) -> Vec<Sin> {
     orders(end, &mut sins);
     books(end, &mut sins);
     late_grants(end, &mut sins);
+    silent_grants(end, &mut sins);
+    payments(end, &mut sins);
     sins
 }
 
-/// A request whose client got 202 or no answer, without a terminal status (design §12.7).
+/// A request whose client got 202 or no answer, without a terminal status (design §12.7). Orders that wait for their
+/// payment are none either: the world runs on until each is paid or closed.
 fn limbo(end: &End<'_>, sins: &mut Vec<Sin>) {
     for wish in end.crowd.wishes.iter().filter(|wish| !wish.is_settled()) {
-        if !waits_for_payment(end, wish) {
-            let row = wish.queued.and_then(|id| end.orders.orders.get(&id));
-            let order = row.map(|row| (row.state, row.due));
-            let what = format!(
-                "{}: last told {:?}; its order {order:?} at {:?}",
-                wish.request_id, wish.told, end.wall
-            );
-            sins.push(Sin::new(SinKind::Limbo, what));
-        }
+        let row = wish.queued.and_then(|id| end.orders.orders.get(&id));
+        let order = row.map(|row| (row.state, row.due));
+        let what = format!(
+            "{}: last told {:?}; its order {order:?}, the last at {:?}",
+            wish.request_id, wish.told, end.orders.last_at
+        );
+        sins.push(Sin::new(SinKind::Limbo, what));
     }
     if end.crowd.outstanding() > 0 {
         let what = format!("{} requests without a reply", end.crowd.outstanding());
         sins.push(Sin::new(SinKind::Limbo, what));
     }
-}
-
-/// An unexpired unpaid order is not limbo (design §12.7); nor is one that expired so shortly before the end (the wall
-/// clock had stepped back) that it is just being closed, or that its buyer has not asked again since.
-fn waits_for_payment(end: &End<'_>, wish: &Wish) -> bool {
-    wish.told == Some(RequestState::Created)
-        && wish.queued.is_some_and(|reservation| {
-            let row = end.orders.orders.get(&reservation);
-            row.is_some_and(|row| {
-                matches!(row.state, OrderState::Created | OrderState::Closed)
-                    && row.due.plus_ms(ASKED_AGAIN_MS) > end.wall
-            })
-        })
 }
 
 /// Acknowledged QUEUED without an order, a CLOSED or a FAILED.
@@ -130,12 +115,12 @@ fn orders(end: &End<'_>, sins: &mut Vec<Sin>) {
 
 /// The ledger and the orders tell the same story, and the totals are what the operator put in.
 fn books(end: &End<'_>, sins: &mut Vec<Sin>) {
-    for difference in differences(end.checker, end.orders) {
+    for difference in differences(end.checker, end.operator, end.orders) {
         sins.push(Sin::new(SinKind::Broken, difference));
     }
-    for at in 0..end.plan.activity().skus.len() {
+    for at in 0..end.plan.skus_count() {
         let key = end.plan.sku_key(at);
-        let first = end.plan.activity().skus[at].first_stock;
+        let first = end.plan.sku(at).first_stock;
         let wanted = first + end.operator.restocked(key);
         let total = end
             .checker
@@ -147,19 +132,30 @@ fn books(end: &End<'_>, sins: &mut Vec<Sin>) {
             sins.push(Sin::new(SinKind::Broken, what));
         }
     }
+    for sku in end.ledger.skus() {
+        let durable = end.checker.replica.sku(sku.sku).map(|sku| sku.books);
+        if durable != Some(sku.books) {
+            let what = format!(
+                "{:?}: {:?} in memory, {durable:?} durable",
+                sku.sku, sku.books
+            );
+            sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
     if !end.operator.is_done() {
         sins.push(Sin::new(SinKind::Limbo, "an operator's step is not done"));
     }
 }
 
 /// Where ledger and orders differ, row by row; empty when the books are equal.
-pub(super) fn differences(checker: &Checker, orders: &Tables) -> Vec<String> {
+pub(super) fn differences(checker: &Checker, operator: &Operator, orders: &Tables) -> Vec<String> {
     let mut differences = Vec::new();
     let mut known = 0;
     for found in checker.replica.reservations() {
         let row = orders.orders.get(&found.message.reservation);
         known += usize::from(row.is_some());
-        if !agree(&found, row) {
+        let stray = operator.released(found.message.reservation);
+        if !agree(&found, row, stray) {
             let states = (found.state, row.map(|row| row.state));
             differences.push(format!("{}: {states:?}", found.message.reservation));
         }
@@ -170,7 +166,8 @@ pub(super) fn differences(checker: &Checker, orders: &Tables) -> Vec<String> {
     differences
 }
 
-fn agree(found: &Reservation, row: Option<&OrderRow>) -> bool {
+/// `stray`: the operator released it by mistake, so that the ledger may call the end FAILED where the order says CLOSED.
+fn agree(found: &Reservation, row: Option<&OrderRow>, stray: bool) -> bool {
     let Some(row) = row else {
         return false; // a reservation without an order, whatever its state
     };
@@ -179,6 +176,7 @@ fn agree(found: &Reservation, row: Option<&OrderRow>) -> bool {
         ReservationState::Confirmed => OrderState::Created,
         ReservationState::Settled => OrderState::Paid,
         ReservationState::Closed => OrderState::Closed,
+        ReservationState::Failed if stray && row.state == OrderState::Closed => OrderState::Closed,
         ReservationState::Failed => OrderState::Failed,
         ReservationState::PaidLate => OrderState::PaidLate,
     };
@@ -199,6 +197,39 @@ fn late_grants(end: &End<'_>, sins: &mut Vec<Sin>) {
         if refused.contains_key(&(message.user, message.request_id.as_bytes())) {
             let what = format!("{} was told NOT_ACCEPTED, then granted", message.request_id);
             sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
+}
+
+/// Who was refused every time, each time with a reply, holds nothing. A doubled ask may be refused and granted, so worlds
+/// with doubled mail show nothing here.
+fn silent_grants(end: &End<'_>, sins: &mut Vec<Sin>) {
+    if end.plan.weather.mail_doubled > 0 {
+        return;
+    }
+    let mut refused = BTreeMap::new();
+    for wish in &end.crowd.wishes {
+        let heard = wish.doubt || wish.queued.is_some() || wish.told.is_some();
+        if wish.tries > 0 && !heard {
+            refused.insert((wish.user, wish.request_id.as_bytes()), ());
+        }
+    }
+    for found in end.checker.replica.reservations() {
+        let message = &found.message;
+        if refused.contains_key(&(message.user, message.request_id.as_bytes())) {
+            let what = format!("{} was granted, but only told refusals", message.request_id);
+            sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
+}
+
+/// A payment that its provider was told is booked is booked.
+fn payments(end: &End<'_>, sins: &mut Vec<Sin>) {
+    for name in end.crowd.booked() {
+        let id = PaymentId::new(name.as_bytes());
+        if id.is_none_or(|id| !end.orders.payments.contains_key(&id)) {
+            let what = format!("{name} was told to be booked, and is not");
+            sins.push(Sin::new(SinKind::Lost, what));
         }
     }
 }

@@ -23,6 +23,8 @@ pub(super) enum Mishap {
     Poison(u64),
     StepWall(i64),
     Pause(Part, u64),
+    DrainShard(u16),
+    StrayRelease(u64),
     /// A failed part is looked for and restarted, as its operator would.
     Look,
 }
@@ -50,11 +52,27 @@ impl Part {
     }
 }
 
+/// Draws of a kind.
+const KINDS: u64 = 22;
+/// A bit for each.
+const ALL_KINDS: u32 = (1 << KINDS) - 1;
+/// The draw of a backward step.
+const STEP_BACK: u64 = 16;
+
 impl Mishap {
-    /// One mishap of a world with so many shards; the order of draws is part of what a seed means.
-    pub(super) fn draw(rng: &mut Rng, shards_count: u16) -> Self {
+    /// True when these kinds have the backward step of the wall clock.
+    pub(super) fn steps_back(kinds: u32) -> bool {
+        kinds >> STEP_BACK & 1 == 1 || kinds & ALL_KINDS == 0
+    }
+
+    /// One mishap of a world with so many shards and these kinds, a bit for each; the order of draws is part of what a
+    /// seed means.
+    pub(super) fn draw(rng: &mut Rng, kinds: u32, shards_count: u16) -> Self {
         let shard = rng.below(u64::from(shards_count)) as u16;
-        match rng.below(20) {
+        let drawn = rng.below(KINDS);
+        // The next kind that there is, from the drawn one on; the drawn one when there is none.
+        let rotated = (kinds & ALL_KINDS).rotate_right(drawn as u32);
+        match (drawn + u64::from(rotated.trailing_zeros())) % 32 {
             0 | 1 => Mishap::CrashProcess,
             2 | 3 => Mishap::CrashShard(shard),
             4 | 5 => Mishap::CrashLedger,
@@ -68,7 +86,9 @@ impl Mishap {
             13 => Mishap::OrdersSlow(rng.below(500)),
             14 => Mishap::Poison(1 + rng.below(12)),
             15 => Mishap::StepWall(1 + rng.below(20_000) as i64),
-            16 => Mishap::StepWall(-1 - rng.below(20_000) as i64),
+            STEP_BACK => Mishap::StepWall(-1 - rng.below(20_000) as i64),
+            17 => Mishap::DrainShard(shard),
+            18 => Mishap::StrayRelease(rng.next_u64()),
             _ => {
                 let parts = [Part::Owner, Part::Store, Part::Worker, Part::OrderStore];
                 let part = match rng.below(6) {

@@ -8,6 +8,10 @@ mod check;
 mod crowd;
 mod director;
 mod end;
+#[cfg(weir_planted)]
+pub mod hunt;
+mod journal;
+mod marks;
 mod mishap;
 mod operator;
 mod plan;
@@ -17,6 +21,7 @@ mod tally;
 mod weather;
 
 pub use director::{SeedReport, run_seed, seed_here};
+pub use marks::Marks;
 pub use report::{Report, run_range};
 pub use tally::{Fault, Faults, Sin, SinKind};
 

@@ -3,13 +3,13 @@
 use super::plan::Plan;
 use std::fmt::Write;
 use weir_core::ask::{
-    Ask, AskId, LedgerAnswer, LedgerOp, Mode, Open, OpsRef, Outcome, Restock, SetMode,
+    Ask, AskId, LedgerAnswer, LedgerOp, Mode, Open, OpsRef, Outcome, Release, Restock, SetMode,
 };
 use weir_core::mail::{Addr, Mail};
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::rng::Rng;
 use weir_core::time::{Mono, NS_PER_MS, Now};
-use weir_proto::ids::{RequestId, SkuKey};
+use weir_proto::ids::{RequestId, ReservationId, SkuKey};
 
 /// Without an answer for so long the same wish is sent again.
 const REPEAT_MS: u64 = 400;
@@ -33,7 +33,7 @@ pub(super) struct Operator {
 impl Operator {
     pub fn new(plan: &Plan, rng: &mut Rng) -> Self {
         let mut wishes = Vec::new();
-        for at in 0..plan.activity().skus.len() {
+        for at in 0..plan.skus_count() {
             let sku = plan.sku_key(at);
             for step in 0..rng.below(4) {
                 let at = Mono((200 + rng.below(plan.load_ms)) * NS_PER_MS);
@@ -45,6 +45,22 @@ impl Operator {
             wishes,
             next_ask: 1,
         }
+    }
+
+    /// From now on this release is wanted, by mistake.
+    pub fn release(&mut self, now: Mono, release: Release) {
+        self.wishes.push(Wish {
+            at: now,
+            op: LedgerOp::Release(release),
+            ask: None,
+            done: false,
+        });
+    }
+
+    /// True when a release of it was wanted by mistake.
+    pub fn released(&self, reservation: ReservationId) -> bool {
+        let is_it = |wish: &Wish| matches!(&wish.op, LedgerOp::Release(release) if release.target.reservation == reservation);
+        self.wishes.iter().any(is_it)
     }
 
     /// Units of `sku` that were asked to be added.
@@ -68,6 +84,8 @@ impl Operator {
         };
         match outcome {
             Outcome::Done(LedgerAnswer::OpsDone(_)) => wish.done = true,
+            // Whatever it came to: the release was a mistake.
+            Outcome::Done(_) if matches!(wish.op, LedgerOp::Release(_)) => wish.done = true,
             // Everything else is tried again, with the same request id, when its time comes.
             Outcome::Done(_) | Outcome::Failed(_) | Outcome::Unknown => {}
         }
@@ -77,7 +95,7 @@ impl Operator {
 fn draw_step(plan: &Plan, sku: SkuKey, step: u64, at: Mono, rng: &mut Rng, wishes: &mut Vec<Wish>) {
     let mut wish = |at: Mono, name: &str, make: &dyn Fn(OpsRef) -> LedgerOp| {
         let mut text = String::new();
-        let _ = write!(text, "ops-{}-{step}-{name}", sku.sku);
+        let _ = write!(text, "ops-{}-{}-{step}-{name}", sku.activity, sku.sku);
         let request_id = RequestId::new(text.as_bytes()).expect("a short visible name");
         wishes.push(Wish {
             at,

@@ -1,19 +1,21 @@
 //! Everything that one seed decides before its world begins: the sale, the shards' configuration, load, faults' rates.
 
+use super::mishap::Mishap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use weir_core::ledger::LedgerSizes;
 use weir_core::limit::bans::BanPolicy;
 use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::ShardId;
-use weir_core::limit::rule::Rule;
+use weir_core::limit::rule::{Kind, Rule};
 use weir_core::order::contract::Money;
 use weir_core::rng::Rng;
 use weir_core::sale::{Activity, Sale, Sku};
 use weir_core::shard::config::{BanLimits, KeyedLimit, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_core::time::{NS_PER_MS, WallMs};
-use weir_proto::addr::Source;
-use weir_proto::ids::{ActivityId, PathId, SkuId, SkuKey};
+use weir_proto::addr::{Cidr, Source};
+use weir_proto::ids::{ActivityId, PathId, SkuId, SkuKey, UserId};
 use weir_proto::payment::PaymentKey;
 use weir_proto::ticket::{KeyRing, TicketKey};
 
@@ -23,8 +25,13 @@ pub(super) const WALL_START_MS: u64 = 1_800_000_000_000;
 pub(super) const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 8080);
 /// Connections of one shard, some more than its buyers need at a time.
 const CONNS_MAX: usize = 256;
-const ACTIVITY: ActivityId = ActivityId(10_001);
-const PATH: &[u8] = b"p_7vKh2P";
+/// The sales of a world, the first ones of these: id and path.
+const ACTIVITIES: [(ActivityId, &[u8]); 2] = [
+    (ActivityId(10_001), b"p_7vKh2P"),
+    (ActivityId(10_002), b"p_2wLi3Q"),
+];
+/// Proxies connect from there where there are proxies.
+const TRUSTED: &str = "127.0.0.0/8";
 const TICKET_SECRET: &[u8] = b"simulated tickets, 32 bytes or more";
 const PAYMENT_SECRET: &[u8] = b"simulated payments, 32 bytes or more";
 
@@ -41,6 +48,26 @@ pub(super) struct Weather {
     pub dial_dropped: u64,
 }
 
+impl Weather {
+    /// True when a view of the owner may come late or never.
+    pub fn views_are_late(&self) -> bool {
+        self.mail_lost + self.mail_delayed > 0
+    }
+}
+
+/// Who the buyers are and where they come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crowds {
+    /// Kinds of buyers that there are in this world, by bit.
+    pub kinds: u32,
+    /// Of eight tickets, so many are bound to a device.
+    pub bound: u64,
+    /// Users that share a device.
+    pub users_per_device: u64,
+    /// Addresses that all buyers share.
+    pub addresses_count: u32,
+}
+
 /// One world, before it begins.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -49,6 +76,10 @@ pub(super) struct Plan {
     pub shard: ShardConfig,
     pub key: TicketKey,
     pub payment_key: PaymentKey,
+    /// Every SKU by its places in the sale: all others here name SKUs by their place in this list.
+    skus: Vec<(usize, usize)>,
+    pub sizes: LedgerSizes,
+    pub crowds: Crowds,
     pub buyers_count: u64,
     /// Buyers arrive within this.
     pub burst_ms: u64,
@@ -57,6 +88,8 @@ pub(super) struct Plan {
     pub weather: Weather,
     /// Crashes, failures, pauses and clock steps of this world.
     pub mishaps_count: u64,
+    /// Kinds of mishaps that there are in this world, by bit.
+    pub mishap_kinds: u32,
 }
 
 /// One of two bounds: the first `numerator` times in 8.
@@ -75,11 +108,21 @@ impl Plan {
         let sale = Arc::new(draw_sale(rng, load_ms));
         let key = TicketKey::new(b"k1", TICKET_SECRET).expect("the secret is long enough");
         let payment_key = PaymentKey::new(PAYMENT_SECRET).expect("the secret is long enough");
-        let shard = draw_shard(rng, &sale, &key, &payment_key);
+        let mut shard = draw_shard(rng, &sale, &key, &payment_key);
+        let crowds = draw_crowds(rng);
+        if crowds.addresses_count < CONNS_MAX as u32 {
+            shard.conns_per_source_max = CONNS_MAX as u32; // who shares an address would keep the others out
+        }
         let stormy = rng.below(8);
         let more_buyers = bound(rng, 1, (250, 80));
+        let places = (0..).zip(&sale.activities);
+        let skus =
+            places.flat_map(|(at, activity)| (0..activity.skus.len()).map(move |sku| (at, sku)));
         Self {
             shards_count: 1 + rng.below(3) as u16,
+            skus: skus.collect(),
+            sizes: draw_sizes(rng),
+            crowds,
             sale,
             shard,
             key,
@@ -89,18 +132,40 @@ impl Plan {
             load_ms,
             weather: draw_weather(rng, stormy),
             mishaps_count: if stormy == 0 { 0 } else { rng.below(7) },
+            mishap_kinds: swarm(rng),
         }
     }
 
-    pub fn activity(&self) -> &Activity {
-        &self.sale.activities[0]
+    /// SKUs of this world; they are named 0..this.
+    pub fn skus_count(&self) -> usize {
+        self.skus.len()
+    }
+
+    /// The sale of a SKU.
+    pub fn activity(&self, sku: usize) -> &Activity {
+        &self.sale.activities[self.skus[sku].0]
+    }
+
+    pub fn sku(&self, sku: usize) -> &Sku {
+        &self.activity(sku).skus[self.skus[sku].1]
     }
 
     pub fn sku_key(&self, sku: usize) -> SkuKey {
         SkuKey {
-            activity: self.activity().id,
-            sku: self.activity().skus[sku].id,
+            activity: self.activity(sku).id,
+            sku: self.sku(sku).id,
         }
+    }
+
+    /// The device that this user's tickets are bound to, if they are.
+    pub fn device(&self, user: UserId) -> Option<u64> {
+        let device = user.0 / self.crowds.users_per_device;
+        (device % 8 < self.crowds.bound).then_some(device)
+    }
+
+    /// The client address of a buyer.
+    pub fn address(&self, buyer: u32) -> Ipv4Addr {
+        Ipv4Addr::from(0x0A09_0000 | (buyer % self.crowds.addresses_count))
     }
 
     /// A new run of a shard.
@@ -113,12 +178,66 @@ impl Plan {
         }
     }
 
+    /// True when the wall clock of this world may step back.
+    pub fn steps_back(&self) -> bool {
+        self.mishaps_count > 0 && Mishap::steps_back(self.mishap_kinds)
+    }
+
     pub fn load_ns(&self) -> u64 {
         self.load_ms * NS_PER_MS
     }
 }
 
+/// A random half of all kinds: a world without some of them shows what the others hide (swarm testing).
+fn swarm(rng: &mut Rng) -> u32 {
+    rng.next_u64() as u32
+}
+
+fn draw_sizes(rng: &mut Rng) -> LedgerSizes {
+    let usual = LedgerSizes::default();
+    LedgerSizes {
+        reservations_per_unit: if rng.chance(1, 6) {
+            1
+        } else {
+            usual.reservations_per_unit
+        },
+        reservations_extra: if rng.chance(1, 2) {
+            rng.below(6)
+        } else {
+            usual.reservations_extra
+        },
+        batch_bytes_max: if rng.chance(1, 6) {
+            1_024 + rng.below(3_072) as usize
+        } else {
+            64 * 1_024
+        },
+    }
+}
+
+fn draw_crowds(rng: &mut Rng) -> Crowds {
+    Crowds {
+        kinds: swarm(rng) | swarm(rng),
+        bound: bound(rng, 3, (8, 1)).min(rng.below(9)),
+        users_per_device: 1 + rng.below(4),
+        addresses_count: if rng.chance(1, 4) {
+            4 + rng.below(12) as u32
+        } else {
+            1 << 16
+        },
+    }
+}
+
 fn draw_sale(rng: &mut Rng, load_ms: u64) -> Sale {
+    let activities_count = 1 + usize::from(rng.chance(1, 4));
+    let activities = ACTIVITIES.iter().take(activities_count);
+    Sale {
+        activities: activities
+            .map(|(id, path)| draw_activity(rng, load_ms, *id, path))
+            .collect(),
+    }
+}
+
+fn draw_activity(rng: &mut Rng, load_ms: u64, id: ActivityId, path: &[u8]) -> Activity {
     let skus_count = 1 + rng.below(2);
     let skus = (0..skus_count).map(|at| draw_sku(rng, SkuId(90_001 + at)));
     let skus = skus.collect();
@@ -128,17 +247,15 @@ fn draw_sale(rng: &mut Rng, load_ms: u64) -> Sale {
     } else {
         7_200_000
     };
-    Sale {
-        activities: vec![Activity {
-            id: ACTIVITY,
-            version: 8,
-            path_id: PathId::new(PATH).expect("eight plain characters"),
-            opens_at: WallMs(WALL_START_MS + opens_in_ms),
-            closes_at: WallMs(WALL_START_MS + opens_in_ms + closes_in_ms),
-            retention_ms: 86_400_000,
-            device_salt: [9; 32],
-            skus,
-        }],
+    Activity {
+        id,
+        version: 8,
+        path_id: PathId::new(path).expect("eight plain characters"),
+        opens_at: WallMs(WALL_START_MS + opens_in_ms),
+        closes_at: WallMs(WALL_START_MS + opens_in_ms + closes_in_ms),
+        retention_ms: 86_400_000,
+        device_salt: [9; 32],
+        skus,
     }
 }
 
@@ -165,14 +282,76 @@ fn draw_sku(rng: &mut Rng, id: SkuId) -> Sku {
     }
 }
 
-fn keyed(rate: Rate, capacity: u32, slots: usize) -> KeyedLimit {
+/// A limit of any kind, half of the times a token bucket.
+fn keyed(rng: &mut Rng, rate: Rate, capacity: u32, slots: usize) -> KeyedLimit {
     let policy = Policy::new(rate, capacity).expect("a small rate and capacity");
+    let drawn = rng.below(2 * Kind::ALL.len() as u64) as usize;
+    let kind = Kind::ALL.get(drawn).copied().unwrap_or(Kind::Gcra);
     KeyedLimit {
-        rule: Rule::gcra(policy),
+        rule: Rule::new(kind, policy).unwrap_or(Rule::gcra(policy)), // a long burst is too much for a log
         shadow: None,
         overflow: policy,
         slots,
     }
+}
+
+fn bans() -> BanLimits {
+    BanLimits {
+        user: BanPolicy {
+            strikes: 20,
+            window_ms: 30_000,
+            first_ms: 10_000,
+            max_ms: 600_000,
+            forget_ms: 600_000,
+        },
+        ip: BanPolicy {
+            strikes: 0,
+            window_ms: 30_000,
+            first_ms: 10_000,
+            max_ms: 60_000,
+            forget_ms: 600_000,
+        },
+        slots: 256,
+    }
+}
+
+fn timeouts(idle_ms: u64) -> Timeouts {
+    Timeouts {
+        head_ms: 2_000,
+        body_ms: 2_000,
+        idle_ms,
+        write_ms: 2_000,
+        linger_ms: 500,
+    }
+}
+
+/// Where the client's address comes from.
+fn draw_source(rng: &mut Rng) -> Source {
+    match rng.below(8) {
+        0 => Source::XForwardedFor,
+        1 => Source::Forwarded,
+        2 => Source::ProxyProtocol,
+        _ => Source::Peer,
+    }
+}
+
+/// The limit of a shard as a whole: sometimes below what its buyers send.
+fn draw_instance(rng: &mut Rng) -> Policy {
+    let (tokens, capacity) = if rng.chance(1, 6) {
+        (20 + rng.below(80), 4 + rng.below(16))
+    } else {
+        (200 + rng.below(3_000), 20 + rng.below(400))
+    };
+    Policy::new(Rate::per_second(tokens), capacity as u32).expect("a small rate and capacity")
+}
+
+/// How fast a user may submit. A limit without a rate is an allowance: what is above it never passes.
+fn draw_user_rate(rng: &mut Rng) -> Rate {
+    let rate = Rate {
+        tokens: 1,
+        per_ns: (50 + rng.below(1_500)) * NS_PER_MS,
+    };
+    if rng.chance(1, 12) { Rate::ZERO } else { rate }
 }
 
 fn draw_shard(
@@ -184,11 +363,27 @@ fn draw_shard(
     let wide = |tokens| Rate::per_second(tokens);
     let inflight_max = 4 + rng.below(60) as u32;
     let sku_inflight_max = 2 + rng.below(60) as u32;
-    let user_rate = Rate {
-        tokens: 1,
-        per_ns: (50 + rng.below(1_500)) * NS_PER_MS,
+    let user_rate = draw_user_rate(rng);
+    let instance = draw_instance(rng);
+    let ip = if rng.chance(1, 4) {
+        (60, 6)
+    } else {
+        (500, 200)
     };
-    let instance = Policy::new(wide(200 + rng.below(3_000)), 20 + rng.below(400) as u32);
+    let device = if rng.chance(1, 3) {
+        (1 + rng.below(3), 2)
+    } else {
+        (20, 10)
+    };
+    let idle_ms = bound(rng, 6, (5_000, 800));
+    let (user_burst, status_per_s) = (1 + rng.below(4) as u32, 2 + rng.below(20));
+    let connect = if rng.chance(1, 4) {
+        (20, 4)
+    } else {
+        (500, 200)
+    };
+    let skus_count: usize = sale.activities.iter().map(|found| found.skus.len()).sum();
+    let source = draw_source(rng);
     ShardConfig {
         shard: ShardId(0),
         shard_boot: 0,
@@ -197,48 +392,26 @@ fn draw_shard(
         keys: Arc::new(KeyRing::new(key.clone(), None).expect("one key")),
         payment_key: Some(payment_key.clone()),
         signature: None,
-        source: Source::Peer,
-        trusted: Arc::new([]),
+        source,
+        trusted: Arc::new([Cidr::parse(TRUSTED).expect("a plain network")]),
         origins: Arc::new([]),
         conns_max: CONNS_MAX,
-        conns_per_source_max: CONNS_MAX as u32,
-        connect: keyed(wide(500), 200, 64),
-        timeouts: Timeouts {
-            head_ms: 2_000,
-            body_ms: 2_000,
-            idle_ms: 5_000,
-            write_ms: 2_000,
-            linger_ms: 500,
-        },
-        instance: instance.expect("a small rate and capacity"),
-        ip: keyed(wide(500), 200, 256),
-        user: keyed(user_rate, 1 + rng.below(4) as u32, 256),
-        device: keyed(wide(20), 10, 64),
-        status: keyed(wide(2 + rng.below(20)), 4, 256),
+        conns_per_source_max: bound(rng, 1, (3, CONNS_MAX as u64)) as u32,
+        connect: keyed(rng, wide(connect.0), connect.1, 64),
+        timeouts: timeouts(idle_ms),
+        instance,
+        ip: keyed(rng, wide(ip.0), ip.1, 256),
+        user: keyed(rng, user_rate, user_burst, 256),
+        device: keyed(rng, wide(device.0), device.1, 64),
+        status: keyed(rng, wide(status_per_s), 4, 256),
         rate_limit_headers: inflight_max.is_multiple_of(2), // no draw of its own: the seeds keep their worlds
         deny: Arc::default(),
-        bans: BanLimits {
-            user: BanPolicy {
-                strikes: 20,
-                window_ms: 30_000,
-                first_ms: 10_000,
-                max_ms: 600_000,
-                forget_ms: 600_000,
-            },
-            ip: BanPolicy {
-                strikes: 0,
-                window_ms: 30_000,
-                first_ms: 10_000,
-                max_ms: 60_000,
-                forget_ms: 600_000,
-            },
-            slots: 256,
-        },
+        bans: bans(),
         inflight_max,
         status_inflight_max: 2 + rng.below(14) as u32,
         sku_inflight_max: sku_inflight_max.min(inflight_max),
-        sku_inflight_min: inflight_max / 4 / sale.activities[0].skus.len() as u32,
-        user_inflight_max: 8,
+        sku_inflight_min: inflight_max / 4 / skus_count as u32,
+        user_inflight_max: 1 + rng.below(8) as u32,
         payments_max: 2 + rng.below(14) as u32,
         request_budget_ms: 20 + rng.below(180),
         payment_budget_ms: 200 + rng.below(1_800),

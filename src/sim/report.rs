@@ -1,11 +1,13 @@
 //! A range of seeds: run on some threads, merged in the order of seeds, so that the result does not depend on them.
 
+use super::marks::Marks;
 use super::tally::{Faults, SinKind};
 use super::{HASH_BYTES, Options, SeedReport, run_seed};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_core::planted::Planted;
 
 /// What came of a range of seeds; its JSON is the last line of `weir sim --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -36,6 +38,14 @@ pub struct Report {
     pub turns: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// Every mark and how often it was reached, in all worlds together.
+    pub marks: BTreeMap<String, u64>,
+    /// Marks that no world reached; a few seeds cannot reach all.
+    pub marks_missing: Vec<String>,
+    /// Faults that can be put in on purpose.
+    pub planted: u64,
+    /// Of these, how many a build with them in found; `None`: there was none at hand to ask.
+    pub planted_found: Option<u64>,
     /// The worlds with sins.
     #[serde(skip)]
     pub failed: Vec<SeedReport>,
@@ -50,6 +60,7 @@ impl Report {
     fn of(worlds: Vec<SeedReport>) -> Self {
         let mut hash = blake3::Hasher::new();
         let mut faults = Faults::default();
+        let mut marks = Marks::default();
         let mut sins = [0; 5];
         let mut report = Self {
             seeds: worlds.len() as u64,
@@ -65,6 +76,10 @@ impl Report {
             requests: 0,
             turns: 0,
             faults: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            marks_missing: Vec::new(),
+            planted: Planted::ALL.len() as u64,
+            planted_found: None,
             failed: Vec::new(),
         };
         for world in worlds {
@@ -77,6 +92,7 @@ impl Report {
                 hash.update(&number.to_le_bytes());
             }
             faults.add(&world.faults);
+            marks.add(&world.marks);
             report.grants += world.grants;
             report.unknowns += world.unknowns;
             report.requests += world.requests;
@@ -94,6 +110,13 @@ impl Report {
         report.limbo = sins[SinKind::Limbo as usize];
         report.broken = sins[SinKind::Broken as usize];
         report.crashes = faults.crashes();
+        report.marks = marks.all(&faults);
+        let missing = report.marks.iter().filter(|(_, count)| **count == 0);
+        report.marks_missing = missing.map(|(name, _)| name.clone()).collect();
+        let excused = marks.wrongly_excused();
+        let excused =
+            excused.map(|label| format!("reason.{label} is called unreachable, and was reached"));
+        report.marks_missing.extend(excused);
         report.faults = faults.iter().collect();
         let bytes: [u8; HASH_BYTES] = *hash.finalize().as_bytes();
         report.hash = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

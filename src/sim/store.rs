@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use weir_core::journal::{Batch, BatchResult, Image, StoreFault};
 use weir_core::ledger::{Ledger, LedgerConfig};
 use weir_core::mail::{Addr, Mail};
+use weir_core::planted;
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::rng::Rng;
 use weir_core::time::{Mono, Now};
@@ -16,6 +17,9 @@ use weir_io::sim::Span;
 
 /// A sync that takes so long counts as slow.
 const SLOW_NS: u64 = 20_000_000;
+
+/// A long journal takes so long to be read at a start.
+const OPEN_NS_MAX: u64 = 150_000_000;
 
 /// See the module.
 pub struct StoreModel {
@@ -32,6 +36,8 @@ pub struct StoreModel {
     /// The next batch fails so.
     pub next_fault: Option<StoreFault>,
     poisoned: Option<StoreFault>,
+    /// The image that was asked for is read then.
+    opens_at: Option<Mono>,
     boot_epoch: u64,
     /// Faults that came true here.
     pub faults: Faults,
@@ -59,6 +65,7 @@ impl StoreModel {
             busy_until: Mono(0),
             next_fault: None,
             poisoned: None,
+            opens_at: None,
             boot_epoch: 0,
             faults: Faults::default(),
         }
@@ -87,6 +94,7 @@ impl StoreModel {
             }
         }
         self.poisoned = None;
+        self.opens_at = None;
         self.next_fault = None;
         self.busy_until = Mono(0);
     }
@@ -135,15 +143,9 @@ impl StoreModel {
         };
         let mut snapshot = None;
         if folded > 0 {
-            let mut ledger = Ledger::new(self.ledger_config.clone());
-            let replayed = self.disk[..folded]
-                .iter()
-                .try_for_each(|batch| ledger.replay(&batch.bytes));
-            if replayed.is_ok() {
-                let mut bytes = Vec::new();
-                ledger.snapshot_into(&mut bytes);
-                snapshot = Some((self.disk[folded - 1].seq, bytes));
-            }
+            let bytes =
+                planted::without(|| folded_ledger(&self.ledger_config, &self.disk[..folded]));
+            snapshot = bytes.map(|bytes| (self.disk[folded - 1].seq, bytes));
         }
         let from = if snapshot.is_some() { folded } else { 0 };
         Image {
@@ -152,6 +154,17 @@ impl StoreModel {
             boot_epoch: self.boot_epoch,
         }
     }
+}
+
+/// The snapshot that a store makes of its first batches; `None` when they are not a ledger's.
+fn folded_ledger(config: &LedgerConfig, batches: &[Batch]) -> Option<Vec<u8>> {
+    let mut ledger = Ledger::new(config.clone());
+    for batch in batches {
+        ledger.replay(&batch.bytes).ok()?;
+    }
+    let mut bytes = Vec::new();
+    ledger.snapshot_into(&mut bytes);
+    Some(bytes)
 }
 
 fn refuse(batch: Batch, fault: StoreFault, fx: &mut Effects) {
@@ -175,14 +188,22 @@ impl Handler for StoreModel {
         match event {
             Event::Mail(Mail::Append(batch)) => self.append(now, *batch, fx),
             Event::Mail(Mail::RecoverAsk) => {
-                let image = self.image();
-                fx.post(Addr::Owner, Mail::Recovered(Box::new(image)));
+                let open_ns = if self.rng.chance(1, 3) {
+                    self.rng.below(OPEN_NS_MAX)
+                } else {
+                    0
+                };
+                self.opens_at = Some(now.mono.plus_ns(open_ns));
             }
             _ => {}
         }
     }
 
     fn on_flush(&mut self, now: Now, fx: &mut Effects) {
+        if self.opens_at.take_if(|at| *at <= now.mono).is_some() {
+            let image = self.image();
+            fx.post(Addr::Owner, Mail::Recovered(Box::new(image)));
+        }
         while self.poisoned.is_none()
             && self.unsynced.front().is_some_and(|(at, _)| *at <= now.mono)
             && let Some((_, batch)) = self.unsynced.pop_front()
@@ -192,9 +213,10 @@ impl Handler for StoreModel {
     }
 
     fn next_deadline(&self) -> Option<Mono> {
-        match self.poisoned {
+        let synced = match self.poisoned {
             None => self.unsynced.front().map(|(at, _)| *at),
             Some(_) => None,
-        }
+        };
+        [synced, self.opens_at].into_iter().flatten().min()
     }
 }

@@ -54,10 +54,14 @@ pub enum Fault {
     WallBack,
     /// A part that stood still for a while.
     Pause,
+    /// A shard that was told to end, and started again.
+    DrainShard,
+    /// A release that no order asked for: a repair by mistake.
+    StrayRelease,
 }
 
 /// The names in reports, by `Fault as usize`.
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 27] = [
     "crash_process",
     "crash_shard",
     "crash_ledger",
@@ -83,6 +87,8 @@ const NAMES: [&str; 25] = [
     "wall_forward",
     "wall_back",
     "pause",
+    "drain_shard",
+    "stray_release",
 ];
 
 /// Counts by kind of fault.

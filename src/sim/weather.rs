@@ -3,19 +3,26 @@
 //! Mail between owner and store, and between worker and order store, is never lost: those parts share a process and only
 //! a crash loses it. All other mail may be lost, doubled or delayed.
 
+use super::marks::{Happened, Marks};
 use super::plan::{Plan, Weather};
 use super::tally::{Fault, Faults as Counts, Sin, SinKind};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_core::ask::LedgerOp;
+use weir_core::ask::{Failure, LedgerOp, Outcome, Reserve};
+use weir_core::ledger::owner::Owner;
+use weir_core::limit::book::BookCounts;
 use weir_core::limit::gcra::Rate;
-use weir_core::limit::lease::{LeaseGrant, ShardId};
+use weir_core::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
+use weir_core::limit::rule::{Kind, Rule};
 use weir_core::limits::BUDGET_BURST_MS;
 use weir_core::mail::{Addr, Mail};
+use weir_core::order::contract::OrderBatch;
 use weir_core::rng::Rng;
-use weir_core::time::{Mono, NS_PER_MS, Now};
+use weir_core::shard::Shard;
+use weir_core::time::{Mono, NS_PER_MS, Now, WallMs};
+use weir_core::view::SkuView;
 use weir_io::sim::{Dial, DialFate, Faults, MailFate, Route, SegmentFate};
 use weir_proto::ids::{SkuKey, UserId};
 
@@ -35,8 +42,36 @@ pub(super) struct Sky {
     pub counts: Counts,
     pub sins: Vec<Sin>,
     granted: BTreeMap<(SkuKey, u64), Granted>,
-    /// Reserves per shard and user of a shard's run: count, first.
-    asked: BTreeMap<(ShardId, UserId, SkuKey), (u64, Mono)>,
+    /// Tokens granted to each run of a shard.
+    granted_to: BTreeMap<(SkuKey, u64), u64>,
+    /// Tokens that came back to each run of the owner, and the returns seen: each counts once.
+    returned: BTreeMap<(SkuKey, u64), u64>,
+    returns: BTreeMap<(SkuKey, u64, u64), ()>,
+    /// The newest draw of each run of a shard.
+    drawn: BTreeMap<(SkuKey, u64), u64>,
+    /// Reserves of a shard's run that somebody or something limits: count, first.
+    asked: BTreeMap<(ShardId, Limited), (u64, Mono)>,
+    /// The newest view of each SKU that left the owner.
+    views: BTreeMap<SkuKey, Shown>,
+    /// The worker's run and its last batch's time.
+    worked: (u64, WallMs),
+    pub marks: Marks,
+}
+
+/// What a limit of a shard counts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Limited {
+    User(UserId, SkuKey),
+    Device(u64, SkuKey),
+    Instance,
+}
+
+/// A view as it was shown.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    version: (u64, u64),
+    epoch: u64,
+    sold_out: bool,
 }
 
 impl Sky {
@@ -48,7 +83,14 @@ impl Sky {
             counts: Counts::default(),
             sins: Vec::new(),
             granted: BTreeMap::new(),
+            granted_to: BTreeMap::new(),
+            returned: BTreeMap::new(),
+            returns: BTreeMap::new(),
+            drawn: BTreeMap::new(),
             asked: BTreeMap::new(),
+            views: BTreeMap::new(),
+            worked: (0, WallMs(0)),
+            marks: Marks::default(),
         }
     }
 
@@ -59,7 +101,7 @@ impl Sky {
 
     /// A shard begins a new run with full limits.
     pub fn shard_restarts(&mut self, shard: ShardId) {
-        self.asked.retain(|(of, ..), _| *of != shard);
+        self.asked.retain(|(of, _), _| *of != shard);
     }
 
     /// Units per `rate` in `ns`, rounded up.
@@ -73,9 +115,21 @@ impl Sky {
             (Addr::Owner, Mail::LeaseGrant(grant)) => self.sees_grant(now, grant),
             (Addr::Shard(shard), Mail::Ask(ask)) => {
                 if let LedgerOp::Reserve(reserve) = ask.op {
-                    self.sees_reserve(now, shard, (reserve.user, reserve.sku));
+                    self.sees_reserve(now, shard, &reserve);
                 }
             }
+            (Addr::Shard(_), Mail::LeaseDraw(draw)) => self.sees_draw(draw),
+            (Addr::Shard(_), Mail::LeaseReturn(back)) => self.sees_return(back),
+            (Addr::Owner, Mail::Answer(answer)) => self.sees_outcome(answer.outcome),
+            (Addr::Owner, Mail::View(view)) => self.sees_view(view),
+            (Addr::Store, Mail::Recovered(image)) => {
+                let how = match image.snapshot {
+                    Some(_) => Happened::FromSnapshot,
+                    None => Happened::FromBatches,
+                };
+                self.marks.happened(how, 1);
+            }
+            (Addr::Worker, Mail::Orders(batch)) => self.sees_batch(batch),
             _ => {}
         }
     }
@@ -93,12 +147,22 @@ impl Sky {
         let draw = (grant.shard_boot, grant.seq);
         if entry.seen.insert(draw, ()).is_none() {
             entry.tokens += u64::from(grant.tokens);
+            *self
+                .granted_to
+                .entry((grant.sku, grant.shard_boot))
+                .or_default() += u64::from(grant.tokens);
         }
+        let happened = match grant.tokens {
+            0 => Happened::LeaseDry,
+            _ => Happened::LeaseGranted,
+        };
+        self.marks.happened(happened, 1);
         let Some((_, sku)) = self.plan.sale.sku(grant.sku) else {
             return;
         };
         let ns = now.mono.since(entry.since) + 2 * BUDGET_BURST_MS * NS_PER_MS;
-        let most = Self::at_rate(sku.budget, ns) + 1;
+        let back = self.returned.get(&(grant.sku, grant.owner_boot));
+        let most = Self::at_rate(sku.budget, ns) + 1 + back.copied().unwrap_or(0);
         if entry.tokens > most {
             let what = format!(
                 "budget of {:?}: {} tokens granted, {most} allowed by then",
@@ -108,19 +172,157 @@ impl Sky {
         }
     }
 
-    /// Reserves of a user on one run of a shard ≤ burst + rate × time.
-    fn sees_reserve(&mut self, now: Now, shard: ShardId, who: (UserId, SkuKey)) {
-        let policy = *self.plan.shard.user.rule.policy();
-        let (count, first) = self
-            .asked
-            .entry((shard, who.0, who.1))
-            .or_insert((0, now.mono));
+    /// Reserves of a user, of a device, of all on one run of a shard: each ≤ burst + rate × time, or what else its rule says.
+    fn sees_reserve(&mut self, now: Now, shard: ShardId, reserve: &Reserve) {
+        let plan = Arc::clone(&self.plan);
+        let user = Limited::User(reserve.user, reserve.sku);
+        self.counts_as(now, shard, user, &plan.shard.user.rule);
+        if let Some(device) = plan.device(reserve.user) {
+            let device = Limited::Device(device, reserve.sku);
+            self.counts_as(now, shard, device, &plan.shard.device.rule);
+        }
+        let instance = Rule::gcra(plan.shard.instance);
+        self.counts_as(now, shard, Limited::Instance, &instance);
+    }
+
+    fn counts_as(&mut self, now: Now, shard: ShardId, who: Limited, rule: &Rule) {
+        let fresh = (0, now.mono);
+        let (count, first) = self.asked.entry((shard, who)).or_insert(fresh);
         *count += 1;
-        let most =
-            u64::from(policy.capacity()) + Self::at_rate(policy.rate(), now.mono.since(*first));
+        let elapsed_ns = now.mono.since(*first);
+        let policy = rule.policy();
+        let bursts = match rule.kind() {
+            Kind::Gcra | Kind::LeakyBucket | Kind::SlidingLog => 1,
+            Kind::FixedWindow | Kind::SlidingCounter => 2,
+        };
+        let most = bursts * u64::from(policy.capacity()) + Self::at_rate(policy.rate(), elapsed_ns);
         if *count > most {
-            let what = format!("user limit: {count} asks on {shard:?}, {most} allowed by then");
+            let what = format!("{who:?}: {count} asks on {shard:?}, {most} allowed by then");
             self.sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
+
+    fn sees_draw(&mut self, draw: &LeaseDraw) {
+        let before = self.drawn.insert((draw.sku, draw.shard_boot), draw.seq);
+        let happened = if before == Some(draw.seq) {
+            Happened::LeaseDrawnAgain
+        } else {
+            Happened::LeaseDrawn
+        };
+        self.marks.happened(happened, 1);
+    }
+
+    fn sees_return(&mut self, back: &LeaseReturn) {
+        self.marks.happened(Happened::LeaseReturned, 1);
+        let name = (back.sku, back.shard_boot, back.seq);
+        if self.returns.insert(name, ()).is_none() {
+            *self
+                .returned
+                .entry((back.sku, back.owner_boot))
+                .or_default() += u64::from(back.tokens);
+        }
+    }
+
+    fn sees_outcome(&mut self, outcome: Outcome) {
+        let happened = match outcome {
+            Outcome::Done(_) | Outcome::Failed(Failure::UnknownSku) => return,
+            Outcome::Failed(Failure::Late) => Happened::AskLate,
+            Outcome::Failed(Failure::Poisoned) => Happened::AskPoisoned,
+            Outcome::Failed(Failure::Recovering) => Happened::AskRecovering,
+            Outcome::Failed(Failure::Busy) => Happened::AskBusy,
+            Outcome::Unknown => Happened::AskUnknown,
+        };
+        self.marks.happened(happened, 1);
+    }
+
+    /// Sold-out and reopening each have an epoch of their own (E1). A poisoned view says nothing of stock.
+    fn sees_view(&mut self, view: &SkuView) {
+        let shown = Shown {
+            version: (view.boot, view.version),
+            epoch: view.stock_epoch,
+            sold_out: view.sold_out,
+        };
+        let before = self.views.get(&view.sku).copied();
+        if view.poisoned || before.is_some_and(|before| before.version >= shown.version) {
+            return;
+        }
+        self.views.insert(view.sku, shown);
+        if let Some(before) = before
+            && before.sold_out != shown.sold_out
+            && before.epoch >= shown.epoch
+        {
+            let what = format!("{:?} was shown as {shown:?} after {before:?}", view.sku);
+            self.sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
+
+    /// Within a run of the worker stored time does not run back (design §12.14).
+    fn sees_batch(&mut self, batch: &OrderBatch) {
+        let run = batch.seq >> 40; // the run's number is above the batches'
+        let (known, last) = self.worked;
+        if known == run && batch.at < last {
+            let what = format!(
+                "the worker's batch of {:?} follows one of {last:?}",
+                batch.at
+            );
+            self.sins.push(Sin::new(SinKind::Broken, what));
+        }
+        self.worked = (run, batch.at);
+    }
+
+    /// What a shard has received and used of its budgets, against what was sent to it.
+    pub fn sees_shard(&mut self, shard: &Shard) {
+        for (sku, books) in shard.budgets() {
+            let granted = self
+                .granted_to
+                .get(&(sku, shard.boot()))
+                .copied()
+                .unwrap_or(0);
+            if books.granted > granted {
+                let got = books.granted;
+                let what = format!("a shard counts {got} tokens of {sku:?}, {granted} were sent");
+                self.sins.push(Sin::new(SinKind::Broken, what));
+            }
+        }
+    }
+
+    /// What the owner has credited of what came back.
+    pub fn sees_owner(&mut self, owner: &Owner) {
+        for (sku, counts) in owner.lease_counts() {
+            let returned = self
+                .returned
+                .get(&(sku, owner.boot()))
+                .copied()
+                .unwrap_or(0);
+            if counts.returned > returned {
+                let credited = counts.returned;
+                let what = format!("{credited} tokens of {sku:?} credited, {returned} came back");
+                self.sins.push(Sin::new(SinKind::Broken, what));
+            }
+        }
+    }
+
+    /// The counters of a shard that ends.
+    pub fn shard_ends(&mut self, shard: &Shard) {
+        self.sees_shard(shard);
+        self.marks.replies(&shard.counters().by_reason);
+        let wasted = shard.budgets().map(|(_, books)| books.wasted).sum();
+        self.marks.happened(Happened::LeaseWasted, wasted);
+    }
+
+    /// The counters of an owner that ends.
+    pub fn owner_ends(&mut self, owner: &Owner) {
+        self.sees_owner(owner);
+        for (_, counts) in owner.lease_counts() {
+            let BookCounts {
+                repeated_draws,
+                stale_draws,
+                void,
+                ..
+            } = *counts;
+            self.marks.happened(Happened::LeaseRepeated, repeated_draws);
+            self.marks.happened(Happened::LeaseStale, stale_draws);
+            self.marks.happened(Happened::LeaseReturnVoid, void);
         }
     }
 }

@@ -83,7 +83,7 @@ reasons! {
     /// The body is not the one JSON object of design §4; `detail` names the member.
     InvalidBody = (400, InvalidArgument, Http, "invalid_body", false, FixRequest, Rejected,
         "请求参数不合法", "The request body is not valid.");
-    /// The quantity is zero or above the policy's limit per user.
+    /// The quantity is zero, or above what any request may ask for.
     InvalidQuantity = (400, InvalidArgument, Http, "invalid_quantity", false, FixRequest, Rejected,
         "购买数量不合法", "The quantity is not allowed.");
     /// Content-Type is not application/json.

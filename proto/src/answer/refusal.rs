@@ -4,6 +4,7 @@
 //! errors' own texts go into the answer's `detail` by way of [`DetailText`]; they hold no value of the request.
 
 use super::reason::Reason;
+use crate::json::{JsonError, MemberFault};
 use crate::limits::ANSWER_DETAIL_BYTES_MAX;
 use crate::payment::PaymentReject;
 use crate::signature::SignatureReject;
@@ -33,6 +34,12 @@ impl From<TicketReject> for Reason {
 impl From<&SubmitError> for Reason {
     fn from(error: &SubmitError) -> Self {
         match error {
+            SubmitError::Json(JsonError::Member { name, fault })
+                if name.as_str() == "quantity"
+                    && matches!(fault, MemberFault::OutOfRange { .. }) =>
+            {
+                Self::InvalidQuantity
+            }
             SubmitError::Json(_) => Self::InvalidBody,
             SubmitError::NoRequestId | SubmitError::IdempotencyKey => Self::InvalidRequestId,
             SubmitError::RequestIdsDiffer => Self::IdempotencyMismatch,

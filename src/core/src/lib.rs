@@ -14,7 +14,6 @@ pub mod limit;
 pub mod limits;
 pub mod mail;
 pub mod order;
-#[cfg(weir_planted)]
 pub mod planted;
 pub mod port;
 pub mod record;

@@ -193,8 +193,6 @@ fn the_owner_allocates_per_batch_only() {
         sale: sale(),
         shards_count: 1,
         seed: 1,
-        #[cfg(weir_planted)]
-        planted: Default::default(),
     });
     let mut fx = Effects::new(0);
     let now = Now::default();

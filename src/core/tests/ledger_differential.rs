@@ -341,8 +341,6 @@ fn config(reservations_max: u32, tombstones_max: usize) -> LedgerConfig {
         plans: vec![plan(3), plan(1), plan(2)],
         tombstones_max,
         seed: 9,
-        #[cfg(weir_planted)]
-        planted: Default::default(),
     }
 }
 

@@ -121,8 +121,6 @@ impl Bench {
             sale: Arc::clone(&sale),
             shards_count: 1,
             seed: 3,
-            #[cfg(weir_planted)]
-            planted: PLANTED.get(),
         });
         let mut bench = Self {
             owner,
@@ -785,14 +783,9 @@ fn live_and_crash(crash_at: u64, keeps_unsynced: bool) {
 }
 
 #[cfg(weir_planted)]
-thread_local! {
-    static PLANTED: std::cell::Cell<weir_core::planted::Planted> = const { std::cell::Cell::new(weir_core::planted::Planted::None) };
-}
-
-#[cfg(weir_planted)]
 #[test]
 fn the_crash_story_finds_answers_that_leave_before_their_commit() {
-    PLANTED.set(weir_core::planted::Planted::AnswerBeforeCommit);
+    weir_core::planted::set(weir_core::planted::Planted::AnswerBeforeCommit);
     let found = (0..60)
         .filter(|&crash_at| std::panic::catch_unwind(|| live_and_crash(crash_at, false)).is_err());
     assert!(found.count() > 5, "a lost answer must be noticed");

@@ -12,7 +12,7 @@ use weir_core::ledger::owner::{Owner, OwnerConfig};
 use weir_core::ledger::{Ledger, LedgerConfig, SkuPlan};
 use weir_core::mail::{Addr, Mail};
 use weir_core::order::contract::Money;
-use weir_core::planted::Planted;
+use weir_core::planted::{self, Planted};
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::sale::Sale;
 use weir_core::time::{Mono, Now, WallMs};
@@ -54,6 +54,7 @@ fn open() -> LedgerOp {
 #[test]
 fn a_release_applied_twice_oversells_and_the_audit_says_so() {
     for planted in [Planted::None, Planted::ReleaseTwice] {
+        planted::set(planted);
         let mut ledger = Ledger::new(LedgerConfig {
             plans: vec![SkuPlan {
                 sku: SKU,
@@ -65,7 +66,6 @@ fn a_release_applied_twice_oversells_and_the_audit_says_so() {
             }],
             tombstones_max: 1,
             seed: 1,
-            planted,
         });
         let mut journal = Journal::new(Vec::new());
         let release = LedgerOp::Release(Release {
@@ -96,11 +96,11 @@ fn a_release_applied_twice_oversells_and_the_audit_says_so() {
 #[test]
 fn an_answer_before_the_commit_is_seen_before_the_store_has_synced() {
     for planted in [Planted::None, Planted::AnswerBeforeCommit] {
+        planted::set(planted);
         let mut owner = Owner::new(OwnerConfig {
             sale: Arc::new(Sale::default()),
             shards_count: 1,
             seed: 1,
-            planted,
         });
         // The SKU comes from the store's image: the sale is not needed to see an answer leave.
         let mut ledger = Ledger::new(LedgerConfig {
@@ -114,7 +114,6 @@ fn an_answer_before_the_commit_is_seen_before_the_store_has_synced() {
             }],
             tombstones_max: 1,
             seed: 1,
-            planted: Planted::None,
         });
         ledger.apply(WallMs(1), &open(), &mut Journal::new(Vec::new()));
         let mut snapshot = Vec::new();

@@ -39,8 +39,6 @@ impl Desk {
             }],
             tombstones_max: 3,
             seed: 1,
-            #[cfg(weir_planted)]
-            planted: Default::default(),
         };
         Self {
             ledger: Ledger::new(config),

@@ -1,9 +1,10 @@
 //! The buyers' requests as bytes, and the reading of replies.
 
-use super::buyer::Wish;
+use super::buyer::{Wish, device_name};
 use crate::sim::plan::Plan;
 use std::io::Write;
 use weir_core::time::WallMs;
+use weir_proto::addr::Source;
 use weir_proto::ids::ReservationId;
 use weir_proto::payment::sign_callback;
 
@@ -58,14 +59,37 @@ pub(super) fn put_submit(
         "POST /v1/seckill/{path} HTTP/1.1\r\nHost: shop.test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
         body.len()
     );
-    put_ticket(ticket, out);
+    put_who(plan, wish, ticket, out);
     out.extend_from_slice(&body);
 }
 
-fn put_ticket(ticket: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b"Authorization: Bearer ");
-    out.extend_from_slice(ticket);
-    out.extend_from_slice(b"\r\n\r\n");
+/// The last header lines: where the request comes from, from which device, with which ticket.
+fn put_who(plan: &Plan, wish: &Wish, ticket: &[u8], out: &mut Vec<u8>) {
+    let address = plan.address(wish.buyer);
+    let _ = match plan.shard.source {
+        Source::Peer | Source::ProxyProtocol => Ok(()),
+        Source::XForwardedFor => write!(out, "X-Forwarded-For: {address}\r\n"),
+        Source::Forwarded => write!(out, "Forwarded: for={address}\r\n"),
+    };
+    if let Some(device) = plan.device(wish.user) {
+        let _ = write!(out, "X-Weir-Device: {}\r\n", device_name(device));
+    }
+    if !ticket.is_empty() {
+        out.extend_from_slice(b"Authorization: Bearer ");
+        out.extend_from_slice(ticket);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What a proxy says of the client at the start of a connection, if a proxy is between them.
+pub(super) fn greeting(plan: &Plan, buyer: u32) -> Vec<u8> {
+    match plan.shard.source {
+        Source::ProxyProtocol => {
+            format!("PROXY TCP4 {} 10.0.0.1 4000 8080\r\n", plan.address(buyer)).into_bytes()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// A status query of `wish`.
@@ -76,7 +100,7 @@ pub(super) fn put_status(plan: &Plan, wish: &Wish, out: &mut Vec<u8>) {
         "GET /v1/activities/{}/skus/{}/requests/{} HTTP/1.1\r\nHost: shop.test\r\n",
         key.activity, key.sku, wish.request_id
     );
-    put_ticket(&wish.ticket, out);
+    put_who(plan, wish, &wish.ticket, out);
 }
 
 /// One payment as its provider reports it.

@@ -2,9 +2,11 @@
 
 use super::buyer::{Kind, Pays};
 use super::bytes::{self, Payment};
+use super::vandal::Prank;
 use super::{Act, Crowd, Heard, Sent, What};
 use weir_core::port::Effects;
 use weir_core::time::{Mono, NS_PER_MS, Now};
+use weir_proto::addr::Source;
 use weir_proto::answer::{
     Code, RequestState, read_code, read_state, read_text_member, read_u64_member,
 };
@@ -12,6 +14,8 @@ use weir_proto::payment::reservation_id;
 
 /// A buyer waits for a reply at least this long.
 const PATIENCE_MS: u64 = 500;
+/// Somebody who sends half a request waits this long for its answer: above every deadline of a shard.
+const STALL_MS: u64 = 4_000;
 /// Submits under one request id.
 const TRIES_MAX: u32 = 6;
 /// Callbacks of one payment.
@@ -70,8 +74,22 @@ impl Crowd {
                 let at = self.after_ms(now, 0, 3);
                 self.plan_act(at, Act::HangUp(line, stamp));
             }
+            Kind::Vandal => self.prank(now, wish, fx),
             _ => self.submit(now, wish, fx),
         }
+    }
+
+    fn prank(&mut self, now: Now, wish: u32, fx: &mut Effects) {
+        let sku = self.wishes[wish as usize].sku;
+        let prank = Prank::draw(&self.plan, sku, now.wall, &mut self.rng);
+        let due = now.mono.plus_ms(STALL_MS);
+        let sent = Sent {
+            wish,
+            what: What::Prank(prank.status),
+            due,
+        };
+        self.send(now, sent, &prank.bytes, true, fx);
+        self.come_back(now, wish);
     }
 
     /// The next submit of a wish, as long as that makes sense.
@@ -99,12 +117,19 @@ impl Crowd {
         let quantity = known.quantity + u32::from(what == What::OtherBody);
         let path = match self.buyers[known.buyer as usize].kind {
             Kind::WrongPath => "p_0ld000",
-            _ => self.plan.activity().path_id.as_str(),
+            _ => self.plan.activity(known.sku).path_id.as_str(),
         };
         let mut out = Vec::with_capacity(640);
         bytes::put_submit(&self.plan, known, (&known.ticket, quantity), path, &mut out);
         let sent = self.sent(now, wish, what);
         self.send(now, sent, &out, fresh, fx)
+    }
+
+    /// A repetition of what is granted.
+    pub(super) fn again(&mut self, now: Now, wish: u32, fx: &mut Effects) {
+        if !self.closing {
+            self.submit_as(now, wish, What::Again, false, fx);
+        }
     }
 
     /// Plans a status query, unless one is planned.
@@ -131,15 +156,13 @@ impl Crowd {
             return;
         };
         let pays = self.buyers[known.buyer as usize].pays;
-        let price = self.plan.activity().skus[known.sku].unit_price.minor;
+        let price = self.plan.sku(known.sku).unit_price.minor;
         let price = price * u64::from(known.quantity);
-        // Attempts of one payment share its id; a second payment of "Twice" and the short one have their own.
-        let (name, amount_minor) = match (pays, attempt / 100) {
-            (Pays::TooLittleFirst, 0) => ("short", price - 1),
-            (_, 0) => ("first", price),
-            _ => ("second", price),
+        let amount_minor = match (pays, attempt / 100) {
+            (Pays::TooLittleFirst, 0) | (Pays::OneIdForTwo, 1) => price - 1,
+            _ => price,
         };
-        let id = format!("pay-{wish}-{name}");
+        let id = payment_name(wish, pays, attempt / 100);
         let payment = Payment {
             id: &id,
             reservation,
@@ -155,6 +178,16 @@ impl Crowd {
     pub(super) fn replied(&mut self, now: Now, sent: Sent, status: u16, body: &[u8]) {
         match sent.what {
             What::Submit | What::OtherBody => self.submit_replied(now, sent, status, body),
+            What::Again => self.again_replied(now, sent.wish, body),
+            What::Prank(wanted) => {
+                // A connection without its proxy's word is refused whatever follows; a stall ends with its deadline, and the
+                // door has limits of its own.
+                let proxied = self.plan.shard.source == Source::ProxyProtocol;
+                let limited = matches!(status, 408 | 429);
+                if status != wanted && !(proxied && status == 400) && !limited {
+                    self.broken(format!("{wanted} was wanted, but the answer is {status}"));
+                }
+            }
             What::Poll => self.poll_replied(now, sent.wish, status, body),
             What::Pay(attempt) => self.pay_replied(now, sent.wish, attempt, status),
         }
@@ -164,9 +197,13 @@ impl Crowd {
         let wish = sent.wish;
         let code = read_code(body);
         match code {
-            Some(Code::SeckillQueued) => self.told_queued(now, wish, body),
+            Some(Code::SeckillQueued) => {
+                self.accepted(sent);
+                self.told_queued(now, wish, body);
+            }
             Some(Code::RequestReplayed) => match read_text_member(body, "original_code") {
                 Some(original) if original == Code::SeckillQueued.as_str().as_bytes() => {
+                    self.accepted(sent);
                     self.told_queued(now, wish, body);
                 }
                 _ => self.wishes[wish as usize].told = Some(RequestState::NotAccepted),
@@ -197,6 +234,35 @@ impl Crowd {
         self.poll_at(at, wish);
     }
 
+    /// A body was accepted under its request id: no other one may be.
+    fn accepted(&mut self, sent: Sent) {
+        let bodies = &mut self.wishes[sent.wish as usize].bodies;
+        bodies[usize::from(sent.what == What::OtherBody)] = true;
+        if *bodies == [true; 2] {
+            self.broken("two bodies were accepted under one request id");
+        }
+    }
+
+    /// What was granted is asked for again: nobody may be told that it was not. A sale that is closed, paused or too busy
+    /// may say so before it looks.
+    fn again_replied(&mut self, now: Now, wish: u32, body: &[u8]) {
+        match read_code(body) {
+            Some(Code::RequestReplayed) => self.told_queued(now, wish, body),
+            // Where views may be late or lost, a shard may still hold the mark of an epoch before the grant (E3).
+            Some(Code::SeckillSoldOut) if self.plan.weather.views_are_late() => {}
+            Some(
+                code @ (Code::SeckillQueued
+                | Code::SeckillSoldOut
+                | Code::AlreadyPurchased
+                | Code::ReplayRejected
+                | Code::RequestIdConflict),
+            ) => self.broken(format!(
+                "what was QUEUED was answered {code:?} the next time"
+            )),
+            _ => {}
+        }
+    }
+
     /// 202 QUEUED, or the repetition of it.
     fn told_queued(&mut self, now: Now, wish: u32, body: &[u8]) {
         let Some(reservation) = read_text_member(body, "reservation_id").and_then(reservation_id)
@@ -210,7 +276,12 @@ impl Crowd {
             return;
         }
         known.queued = Some(reservation);
+        let is_first = known.tries > 0 && !known.paying;
         self.heard.push(Heard::Queued { wish, reservation });
+        if is_first && self.kind_of(wish) != Kind::OtherBody && self.rng.chance(1, 6) {
+            let at = self.after_ms(now, 10, 2_000);
+            self.plan_act(at, Act::Again(wish));
+        }
         let at = self.after_ms(now, 50, 600);
         self.poll_at(at, wish);
         self.plan_payment(now, wish);
@@ -221,8 +292,7 @@ impl Crowd {
         if std::mem::replace(&mut known.paying, true) {
             return;
         }
-        let sku = &self.plan.activity().skus[known.sku];
-        let unpaid_ms = sku.unpaid_timeout_ms;
+        let unpaid_ms = self.plan.sku(known.sku).unpaid_timeout_ms;
         match self.buyers[known.buyer as usize].pays {
             Pays::Never => {}
             Pays::AfterTheEnd => {
@@ -232,7 +302,7 @@ impl Crowd {
             pays => {
                 let at = self.after_ms(now, 1, unpaid_ms + 50);
                 self.plan_act(at, Act::Pay(wish, 0));
-                if matches!(pays, Pays::Twice | Pays::TooLittleFirst) {
+                if matches!(pays, Pays::Twice | Pays::TooLittleFirst | Pays::OneIdForTwo) {
                     let at = Mono(at.0 + self.rng.below(300) * NS_PER_MS);
                     self.plan_act(at, Act::Pay(wish, 100));
                 }
@@ -271,8 +341,10 @@ impl Crowd {
                 wait_ms = read_u64_member(body, "retry_after_ms").unwrap_or(300);
             }
             Some(Code::SeckillPending) => {}
-            // A forged ticket cannot ask either: nothing of its can be open.
-            Some(Code::TokenInvalid) if self.kind_of(wish) == Kind::Forged => {
+            // A bad ticket cannot ask either: nothing of its can be open.
+            Some(Code::TokenInvalid | Code::Unauthenticated)
+                if matches!(self.kind_of(wish), Kind::BadTicket(_)) =>
+            {
                 self.wishes[wish as usize].told = Some(RequestState::Rejected);
                 return;
             }
@@ -315,6 +387,7 @@ impl Crowd {
                 self.poll_at(at, wish);
             }
             What::Pay(attempt) => self.pay_again(now, wish, attempt),
+            What::Again | What::Prank(_) => {}
         }
     }
 
@@ -338,4 +411,14 @@ impl Crowd {
             self.plan_act(at, Act::Arrive(buyer));
         }
     }
+}
+
+/// The name of a payment. Attempts share it; a second payment of "Twice" and the short one have their own.
+pub(in crate::sim) fn payment_name(wish: u32, pays: Pays, number: u32) -> String {
+    let name = match (pays, number) {
+        (Pays::TooLittleFirst, 0) => "short",
+        (_, 0) | (Pays::OneIdForTwo, _) => "first",
+        _ => "second",
+    };
+    format!("pay-{wish}-{name}")
 }

@@ -33,8 +33,14 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Asks for a connection of this buyer's own address; gives line and stamp.
-    pub fn connect(&mut self, now: Now, buyer: u32, fx: &mut Effects) -> (u32, u32) {
+    /// Asks for a connection from `from`, whose first bytes are `greeting`; gives line and stamp.
+    pub fn connect(
+        &mut self,
+        now: Now,
+        from: Ipv4Addr,
+        greeting: &[u8],
+        fx: &mut Effects,
+    ) -> (u32, u32) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.lines.push(Line::default());
             self.lines.len() as u32 - 1
@@ -42,11 +48,11 @@ impl Lines {
         let line = &mut self.lines[index as usize];
         line.used = true;
         line.hung_up = false;
-        let address = Ipv4Addr::from(0x7F01_0000 | buyer);
+        line.early.extend_from_slice(greeting);
         fx.connect(Connect {
             token: ConnectToken(u64::from(line.stamp) << 32 | u64::from(index)),
             to: LISTEN,
-            from: Some(SocketAddr::new(IpAddr::V4(address), 0)),
+            from: Some(SocketAddr::new(IpAddr::V4(from), 0)),
             deadline: now.mono.plus_ms(CONNECT_MS),
         });
         (index, line.stamp)

@@ -7,6 +7,7 @@ mod buyer;
 mod bytes;
 mod flow;
 mod lines;
+mod vandal;
 
 pub(super) use buyer::Wish;
 
@@ -16,10 +17,12 @@ use buyer::{Buyer, Kind};
 use lines::Lines;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use weir_core::port::{ConnId, Effects, Event, Handler, Input};
 use weir_core::rng::Rng;
 use weir_core::time::{Mono, NS_PER_MS, Now};
+use weir_proto::addr::Source;
 use weir_proto::ids::{RequestId, ReservationId};
 
 /// What a buyer does when its time comes.
@@ -31,6 +34,8 @@ pub(super) enum Act {
     Submit(u32),
     /// Ask for its status.
     Poll(u32),
+    /// Submit it again, though it is granted: the same answer must come.
+    Again(u32),
     /// The provider reports a payment of it: which attempt.
     Pay(u32, u32),
     /// Hang up: line and stamp.
@@ -53,8 +58,12 @@ pub(super) enum What {
     Submit,
     /// A submit under the same request id with another body.
     OtherBody,
+    /// The first submit again, after QUEUED was told.
+    Again,
     Poll,
     Pay(u32),
+    /// What must be answered with this status.
+    Prank(u16),
 }
 
 /// What the checkers want to hear at once.
@@ -120,6 +129,15 @@ impl Crowd {
         self.wishes.iter().all(Wish::is_settled) && self.lines.outstanding() == 0
     }
 
+    /// Names of the payments that were answered as booked.
+    pub fn booked(&self) -> impl Iterator<Item = String> + '_ {
+        let paid = self.wishes.iter().enumerate();
+        paid.filter_map(|(wish, known)| {
+            let pays = self.buyers[known.buyer as usize].pays;
+            Some(flow::payment_name(wish as u32, pays, known.paid?))
+        })
+    }
+
     /// Requests that wait for their reply on a connection that is there.
     pub fn outstanding(&self) -> usize {
         self.lines.outstanding()
@@ -138,6 +156,7 @@ impl Crowd {
         match act {
             Act::Arrive(buyer) => self.arrive(now, buyer, fx),
             Act::Submit(wish) => self.submit(now, wish, fx),
+            Act::Again(wish) => self.again(now, wish, fx),
             Act::Poll(wish) => self.poll(now, wish, fx),
             Act::Pay(wish, attempt) => self.pay(now, wish, attempt, fx),
             Act::HangUp(line, stamp) => {
@@ -162,7 +181,7 @@ impl Crowd {
         let index = self.wishes.len() as u32;
         let who = &mut self.buyers[buyer as usize];
         who.wishes += 1;
-        let sku = &self.plan.activity().skus[who.sku];
+        let sku = self.plan.sku(who.sku);
         let quantity = match who.kind {
             Kind::TooMany => sku.quantity_max + 1,
             Kind::OtherBody => 1,
@@ -183,6 +202,7 @@ impl Crowd {
             ticket,
             tries: 0,
             doubt: false,
+            bodies: [false; 2],
             queued: None,
             told: None,
             polling: false,
@@ -208,7 +228,7 @@ impl Crowd {
         let kept = known.filter(|&(line, stamp)| reuse && self.lines.is_open(line, stamp));
         let (line, stamp) = match kept {
             Some(kept) => kept,
-            None => self.lines.connect(now, buyer, fx),
+            None => self.connect(now, buyer, sent.what, fx),
         };
         self.buyers[buyer as usize].line = Some((line, stamp));
         let is_first = self.lines.send(line, sent, bytes, fx);
@@ -216,6 +236,19 @@ impl Crowd {
             self.plan_act(sent.due, Act::Look(line, stamp));
         }
         (line, stamp)
+    }
+
+    /// A new connection, from the buyer or from the proxy in front.
+    fn connect(&mut self, now: Now, buyer: u32, what: What, fx: &mut Effects) -> (u32, u32) {
+        let from = match self.plan.shard.source {
+            Source::Peer => self.plan.address(buyer),
+            _ => Ipv4Addr::from(0x7F01_0000 | buyer),
+        };
+        let mut greeting = bytes::greeting(&self.plan, buyer);
+        if matches!(what, What::Prank(_)) && self.rng.chance(1, 4) {
+            greeting.clear();
+        }
+        self.lines.connect(now, from, &greeting, fx)
     }
 
     fn received(&mut self, now: Now, conn: ConnId, mut input: Input<'_>, fx: &mut Effects) {

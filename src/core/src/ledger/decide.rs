@@ -8,6 +8,7 @@ use crate::ask::{
     Held, LedgerAnswer, LedgerOp, Lookup, Mode, Release, ReleaseEnd, ReservationRef,
     ReservationState, Reserve,
 };
+use crate::planted::{self, Planted};
 use crate::time::WallMs;
 use weir_proto::ids::UserId;
 
@@ -60,35 +61,41 @@ impl Ledger {
             user: reserve.user,
             request_id: reserve.request_id,
         };
-        if let Some(record) = self.records.request(&name) {
-            return Answer(if record.quantity == reserve.quantity {
+        let known = self.records.request(&name);
+        if let Some(record) = known.filter(|_| !planted::is(Planted::RequestIdForgotten)) {
+            let is_same = record.quantity == reserve.quantity;
+            return Answer(if is_same || planted::is(Planted::BodyNotCompared) {
                 LedgerAnswer::Repeated(record.held())
             } else {
                 LedgerAnswer::RequestIdConflict
             });
         }
-        if self.tombstones.contains(&name) {
+        if self.tombstones.contains(&name) && !planted::is(Planted::TombstoneIgnored) {
             return Answer(LedgerAnswer::Tombstoned);
         }
-        if self.records.nonce(index, &reserve.nonce).is_some() {
+        let is_used = self.records.nonce(index, &reserve.nonce).is_some();
+        if is_used && !planted::is(Planted::NonceForgotten) {
             return Answer(LedgerAnswer::ReplayRejected);
         }
         if let Some(held) = self.bars_user(sku, index, reserve.user) {
             return Answer(LedgerAnswer::AlreadyHolds(held));
         }
-        if !sku.open {
+        if !sku.open && !planted::is(Planted::ClosedIgnored) {
             return Answer(LedgerAnswer::NotOpen);
         }
-        if matches!(sku.mode, Mode::QueueOnly | Mode::Closed) {
+        let is_paused = matches!(sku.mode, Mode::QueueOnly | Mode::Closed);
+        if is_paused && !planted::is(Planted::ModeIgnored) {
             return Answer(LedgerAnswer::ModeRefused(sku.mode));
         }
-        if reserve.quantity == 0 || reserve.quantity > sku.quantity_max {
+        let is_above = reserve.quantity > sku.quantity_max;
+        if reserve.quantity == 0 || (is_above && !planted::is(Planted::QuantityUnchecked)) {
             return Answer(LedgerAnswer::QuantityRefused);
         }
-        if sku.sold_out {
+        let sells_on = planted::is(Planted::SoldOneTooMany) && sku.books.free == 0;
+        if sku.sold_out && !sells_on {
             return Answer(LedgerAnswer::SoldOut { epoch: sku.epoch });
         }
-        if sku.books.free < u64::from(reserve.quantity) {
+        if sku.books.free < u64::from(reserve.quantity) && !sells_on {
             return Answer(LedgerAnswer::QuantityRefused);
         }
         let Some(plan) = sku.plan.filter(|_| sku.room() > 0) else {
@@ -110,11 +117,15 @@ impl Ledger {
     /// The reservation that keeps this user from another one. FAILED always frees the user: no order came of it.
     fn bars_user(&self, sku: &Sku, index: SkuIndex, user: UserId) -> Option<Held> {
         let record = self.records.user(index, user)?;
+        if planted::is(Planted::UserForgotten) {
+            return None;
+        }
         let ended_for_good = matches!(
             record.state,
             ReservationState::Closed | ReservationState::PaidLate
         );
-        (record.state.is_live() || (sku.once_per_activity && ended_for_good)).then(|| record.held())
+        let once = sku.once_per_activity && !planted::is(Planted::OnceForgotten);
+        (record.state.is_live() || (once && ended_for_good)).then(|| record.held())
     }
 
     fn decide_lookup(&self, at: WallMs, lookup: &Lookup) -> Decision {
@@ -131,7 +142,8 @@ impl Ledger {
             return Answer(LedgerAnswer::Found(record.held()));
         }
         // An old tombstone may go soon: the promise of this answer needs a young one.
-        if !lookup.tombstone || self.tombstones.is_young(&name) {
+        let writes = lookup.tombstone && !planted::is(Planted::TombstoneNotWritten);
+        if !writes || self.tombstones.is_young(&name) {
             return Answer(LedgerAnswer::NotFound);
         }
         if !self.tombstones.has_room() {
@@ -168,8 +180,7 @@ impl Ledger {
     /// The table of a reservation's states.
     fn next_state(&self, record: &Record, step: Step) -> Next {
         use ReservationState::{Closed, Confirmed, Failed, PaidLate, Reserved, Settled};
-        #[cfg(weir_planted)]
-        if self.plants_second_release(record, step) {
+        if planted::is(Planted::ReleaseTwice) && self.can_release_again(record, step) {
             return Next::To(record.state);
         }
         match (step, record.state) {
@@ -197,14 +208,13 @@ impl Ledger {
             .user(name.sku, name.user)
             .is_some_and(|other| other.state.is_live());
         let free = self.skus[usize::from(name.sku)].books.free;
-        !holds && free >= u64::from(record.quantity)
+        (!holds || planted::is(Planted::LateSaleTwice)) && free >= u64::from(record.quantity)
     }
 
-    #[cfg(weir_planted)]
-    fn plants_second_release(&self, record: &Record, step: Step) -> bool {
+    /// For a planted fault only.
+    fn can_release_again(&self, record: &Record, step: Step) -> bool {
         let held = self.skus[usize::from(record.name.sku)].books.held;
-        self.config.planted == crate::planted::Planted::ReleaseTwice
-            && matches!(step, Step::Release(_))
+        matches!(step, Step::Release(_))
             && matches!(
                 record.state,
                 ReservationState::Closed | ReservationState::Failed

@@ -24,8 +24,11 @@ pub use recover::{RecoverError, Recovered, recover};
 pub use sku::OpsStep;
 
 use crate::ask::{Books, LedgerAnswer, LedgerOp, Mode, ReservationState};
-use crate::limits::{RESERVATIONS_EXTRA, RESERVATIONS_MAX, RESERVATIONS_PER_UNIT, TOMBSTONES_MAX};
+use crate::limits::{
+    BATCH_BYTES_MAX, RESERVATIONS_EXTRA, RESERVATIONS_MAX, RESERVATIONS_PER_UNIT, TOMBSTONES_MAX,
+};
 use crate::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
+use crate::planted::{self, Planted};
 use crate::rng::Rng;
 use crate::sale::Sale;
 use crate::time::WallMs;
@@ -57,21 +60,45 @@ pub struct LedgerConfig {
     pub tombstones_max: usize,
     /// Keys the index tables; any number, not stored.
     pub seed: u64,
-    /// The fault put in on purpose.
-    #[cfg(weir_planted)]
-    pub planted: crate::planted::Planted,
+}
+
+/// Capacities of a ledger and its owner. The program takes those of [`limits`](crate::limits); the simulator draws smaller
+/// ones, so that every cap is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerSizes {
+    /// See [`RESERVATIONS_PER_UNIT`].
+    pub reservations_per_unit: u64,
+    /// See [`RESERVATIONS_EXTRA`].
+    pub reservations_extra: u64,
+    /// See [`BATCH_BYTES_MAX`]; at least four of the largest entries.
+    pub batch_bytes_max: usize,
+}
+
+impl Default for LedgerSizes {
+    fn default() -> Self {
+        Self {
+            reservations_per_unit: RESERVATIONS_PER_UNIT,
+            reservations_extra: RESERVATIONS_EXTRA,
+            batch_bytes_max: BATCH_BYTES_MAX,
+        }
+    }
 }
 
 impl LedgerConfig {
     /// Sizes for a sale, by `limits`.
     pub fn of_sale(sale: &Sale, seed: u64) -> Self {
+        Self::sized(sale, seed, &LedgerSizes::default())
+    }
+
+    /// The same with other capacities.
+    pub fn sized(sale: &Sale, seed: u64, sizes: &LedgerSizes) -> Self {
         let plans = sale.activities.iter().flat_map(|activity| {
             activity.skus.iter().map(|sku| SkuPlan {
                 sku: SkuKey {
                     activity: activity.id,
                     sku: sku.id,
                 },
-                reservations_max: reservations_max(sku.first_stock),
+                reservations_max: reservations_max(sku.first_stock, sizes),
                 unit_price: sku.unit_price,
             })
         });
@@ -79,16 +106,14 @@ impl LedgerConfig {
             plans: plans.collect(),
             tombstones_max: TOMBSTONES_MAX,
             seed,
-            #[cfg(weir_planted)]
-            planted: crate::planted::Planted::None,
         }
     }
 }
 
-fn reservations_max(first_stock: u64) -> u32 {
-    let wanted = first_stock.saturating_mul(RESERVATIONS_PER_UNIT);
+fn reservations_max(first_stock: u64, sizes: &LedgerSizes) -> u32 {
+    let wanted = first_stock.saturating_mul(sizes.reservations_per_unit);
     wanted
-        .saturating_add(RESERVATIONS_EXTRA)
+        .saturating_add(sizes.reservations_extra)
         .min(RESERVATIONS_MAX) as u32
 }
 
@@ -163,7 +188,7 @@ impl Ledger {
     /// One atomic step at `wall` (stored as the later of it and the last stored time). Appends at most one entry to
     /// `out`; a step that appends none changed nothing. Unknown SKUs answer `NotOpen`, `NotFound` or `NoReservation`.
     pub fn apply(&mut self, wall: WallMs, op: &LedgerOp, out: &mut Journal) -> LedgerAnswer {
-        let at = self.clock.max(wall);
+        let at = self.stored_time(wall);
         match self.decide(at, op) {
             Decision::Answer(answer) => answer,
             Decision::Write(entry) => {
@@ -179,7 +204,7 @@ impl Ledger {
     /// Makes units that gathered while sold out sellable: one epoch step for each such SKU. The owner calls it once
     /// per `limits::REOPEN_TICK_MS` (design §12.9). Returns how many SKUs reopened.
     pub fn reopen(&mut self, wall: WallMs, out: &mut Journal) -> usize {
-        let at = self.clock.max(wall);
+        let at = self.stored_time(wall);
         let mut reopened = 0;
         for index in 0..self.skus.len() {
             if self.skus[index].reopens() {
@@ -199,7 +224,7 @@ impl Ledger {
     /// Forgets tombstones that are older than the last turn. The owner calls it once per `limits::TOMBSTONE_TTL_MS`.
     pub fn turn_tombstones(&mut self, wall: WallMs, out: &mut Journal) {
         if !self.tombstones.is_empty() {
-            let at = self.clock.max(wall);
+            let at = self.stored_time(wall);
             self.write(&Entry::TombstonesTurned { at }, out);
         }
     }
@@ -291,6 +316,14 @@ impl Ledger {
             state: record.state,
             moved_at: record.moved_at,
         }
+    }
+
+    /// The time that an entry made at `wall` has.
+    fn stored_time(&self, wall: WallMs) -> WallMs {
+        if planted::is(Planted::ClockRunsBack) {
+            return wall;
+        }
+        self.clock.max(wall)
     }
 
     fn find_sku(&self, key: SkuKey) -> Option<SkuIndex> {

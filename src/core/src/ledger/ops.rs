@@ -6,6 +6,7 @@ use super::decide::Decision;
 use super::sku::OpsStep;
 use crate::ask::{LedgerAnswer, OpsRef};
 use crate::limits::UNITS_MAX;
+use crate::planted::{self, Planted};
 use crate::time::WallMs;
 
 impl Ledger {
@@ -30,7 +31,8 @@ impl Ledger {
             };
         };
         let sku = &self.skus[usize::from(index)];
-        if let Some(done) = sku.ops_done(target.request_id) {
+        let done = sku.ops_done(target.request_id);
+        if let Some(done) = done.filter(|_| !planted::is(Planted::RestockTwice)) {
             return Answer(if done == step {
                 LedgerAnswer::OpsDone(sku.books)
             } else {

@@ -7,6 +7,7 @@ use super::sku::{OpsDone, OpsStep, Sku};
 use super::tables::{Record, RequestName, SkuIndex};
 use crate::ask::{Books, ReservationState};
 use crate::limits::UNITS_MAX;
+use crate::planted::{self, Planted};
 use crate::time::WallMs;
 use alloc::vec;
 use weir_proto::ids::{RequestId, ReservationId, SkuKey};
@@ -62,6 +63,9 @@ impl Ledger {
                     return Err("the SKU has nothing to reopen with");
                 }
                 sku.reopen();
+                if planted::is(Planted::EpochStays) {
+                    sku.epoch -= 1;
+                }
                 *at
             }
         };
@@ -131,7 +135,9 @@ impl Ledger {
             (Reserved | Confirmed, Settled) => sku.settle(units),
             (Reserved | Confirmed, Closed | Failed) => sku.give_back(units),
             (Closed | Failed, Settled) if can_sell_again => sku.sell_again(units),
-            (Closed, Closed) | (Failed, Failed) if cfg!(weir_planted) => sku.give_back(units),
+            (Closed, Closed) | (Failed, Failed) if planted::is(Planted::ReleaseTwice) => {
+                sku.give_back(units);
+            }
             _ => return Err("the reservation's state does not lead there"),
         }
         self.records.set_state(id, to, at);
@@ -158,7 +164,7 @@ impl Ledger {
                 quantity_max,
                 once_per_activity,
             } => {
-                if found.is_none() {
+                if found.is_none() || planted::is(Planted::StockSetAtStart) {
                     sku.add(stock);
                     sku.sold_out = stock == 0; // the first stock is no reopening
                 }

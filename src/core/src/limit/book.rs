@@ -12,6 +12,7 @@ use crate::limits::{
     BUDGET_BURST_MS, BUDGET_RAMP_MS, BUDGET_RAMP_STEPS, LEASE_RETRY_MS, LEASE_TOKENS_MIN,
     LEASE_TTL_MS,
 };
+use crate::planted::{self, Planted};
 use crate::time::{Mono, NS_PER_MS};
 use alloc::boxed::Box;
 
@@ -45,7 +46,7 @@ pub struct BookCounts {
 }
 
 /// The book of one SKU.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LeaseBook {
     owner_boot: u64,
     steps: [Policy; BUDGET_RAMP_STEPS as usize],
@@ -111,9 +112,12 @@ impl LeaseBook {
             weight: draw.weight.clamp(1, 1000),
         };
         line.drew_at = now;
-        let tokens = self
-            .bucket
-            .take_up_to(now, draw.want.min(self.part(now, index)));
+        let wanted = draw.want.min(self.part(now, index));
+        let tokens = if planted::is(Planted::LeaseNotDeducted) {
+            wanted.min(self.bucket.level(now).remaining)
+        } else {
+            self.bucket.take_up_to(now, wanted)
+        };
         let line = &mut self.shards[index];
         line.seq = draw.seq;
         line.tokens = tokens;
@@ -154,7 +158,8 @@ impl LeaseBook {
         };
         let current =
             back.owner_boot == self.owner_boot && line.known && back.shard_boot == line.boot;
-        if !current || back.seq <= line.returned_seq || back.seq > line.seq {
+        let again = back.seq <= line.returned_seq && !planted::is(Planted::LeaseReturnTwice);
+        if !current || again || back.seq > line.seq {
             return 0;
         }
         line.returned_seq = back.seq;

@@ -6,6 +6,7 @@
 
 use super::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
 use crate::limits::{LEASE_RENEW_MS, LEASE_RESEND_MS, LEASE_TOKENS_MAX, LEASE_TOKENS_MIN};
+use crate::planted::{self, Planted};
 use crate::time::{Mono, NS_PER_MS};
 use weir_proto::ids::SkuKey;
 
@@ -134,6 +135,10 @@ impl BudgetShare {
             grant.seq == o.draw.seq && grant.sku == o.draw.sku && grant.tokens <= o.draw.want
         };
         let Some(outstanding) = self.outstanding.filter(answers) else {
+            if planted::is(Planted::LeaseGrantTwice) && grant.shard_boot == self.shard_boot {
+                self.books.granted += u64::from(grant.tokens);
+                self.newer.tokens += grant.tokens;
+            }
             return false;
         };
         if grant.shard_boot != self.shard_boot || grant.owner_boot < self.owner_boot {
@@ -164,8 +169,10 @@ impl BudgetShare {
         if tokens == 0 {
             return None;
         }
-        self.older = Lease::default();
-        self.newer = Lease::default();
+        if !planted::is(Planted::LeaseReturnKeeps) {
+            self.older = Lease::default();
+            self.newer = Lease::default();
+        }
         self.books.returned += u64::from(tokens);
         let seq = self.seq - u64::from(self.outstanding.is_some()); // the last one that was granted
         Some(LeaseReturn {

@@ -6,6 +6,7 @@
 //! Invariants: 0 ≤ debt ≤ capacity × per_ns ≤ 2^62; a refusal writes nothing (B10); time never runs back (B02).
 //! Not here: keys (`table`), leases (`lease`).
 
+use crate::planted::{self, Planted};
 use crate::time::{Mono, NS_PER_MS, NS_PER_S};
 
 /// Largest `tokens` of a reduced rate. With it 2^30 ns are at most 2^61 units, so a table line can move its base.
@@ -248,6 +249,9 @@ impl Policy {
             return (Verdict::Never, debt);
         }
         let after = debt + u64::from(cost) * self.rate.per_ns; // both at most 2^62
+        if planted::is(Planted::OneCellTooMany) && after <= self.full_units + self.rate.per_ns {
+            return (Verdict::Allow { remaining: 0 }, after.min(self.full_units));
+        }
         if after <= self.full_units {
             return (
                 Verdict::Allow {

@@ -12,6 +12,7 @@ use crate::ask::{
 };
 use crate::limits::LEDGER_STEPS_MAX;
 use crate::mail::{Addr, Mail};
+use crate::planted::{self, Planted};
 use crate::port::Effects;
 use crate::time::Mono;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -85,6 +86,14 @@ impl Steps {
         let Some(step) = standing.state.ledger_step() else {
             return;
         };
+        let is_forgotten = match standing.state {
+            OrderState::Paid => planted::is(Planted::SettleForgotten),
+            OrderState::Closed => planted::is(Planted::ReleaseForgotten),
+            _ => false,
+        };
+        if is_forgotten {
+            return;
+        }
         let reservation = standing.reservation;
         match self.open.get(&reservation) {
             Some(open) if open.standing.version >= standing.version => return,
@@ -232,6 +241,9 @@ fn judge(standing: &Standing, step: LedgerStep, answer: LedgerAnswer) -> (Verdic
         OrderState::Paid => judge_paid(at, step, state),
         OrderState::Closed | OrderState::Failed => (ack, state == Some(ReservationState::Settled)),
         OrderState::PaidLate => match state {
+            _ if planted::is(Planted::ResellUnasked) => {
+                (Verdict::Record(OrderCommand::Resell(at)), false)
+            }
             Some(ReservationState::Settled) => (Verdict::Record(OrderCommand::Resell(at)), false),
             // The release of the close before was lost and superseded: the unit is still there, so it can be sold.
             Some(ReservationState::Reserved) if step == LedgerStep::Settle => {

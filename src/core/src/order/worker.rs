@@ -10,13 +10,15 @@ mod results;
 
 use super::contract::{
     DeadLetter, DeadWhy, ORDER_MESSAGE_VERSION, OrderBatch, OrderCommand, OrderFault, OrderMessage,
-    PaymentAnswer, PaymentAsk, PaymentResult, StockTotal,
+    PaymentAnswer, PaymentAsk, PaymentResult, Standing, StockTotal,
 };
 use super::intake::{Intake, Taken};
+use super::state::OrderState;
 use super::steps::Steps;
 use super::tally::Tally;
 use crate::limits::{LEDGER_STEPS_MAX, ORDER_PAGE_MAX, ORDER_QUEUE_MAX};
 use crate::mail::{Addr, Mail};
+use crate::planted::{self, Planted};
 use crate::port::{Effects, Event, Handler};
 use crate::sale::Sale;
 use crate::time::{Mono, Now, WallMs};
@@ -212,9 +214,15 @@ impl Worker {
             return;
         }
         self.seq += 1;
+        self.plant_early_steps(now, &taken, fx);
+        let at = if planted::is(Planted::WorkerClockRunsBack) {
+            now.wall
+        } else {
+            self.wall
+        };
         let batch = Arc::new(OrderBatch {
             seq: self.seq,
-            at: self.wall,
+            at,
             commands: taken.commands,
         });
         fx.post(Addr::OrderStore, Mail::Orders(batch.clone()));
@@ -224,6 +232,28 @@ impl Worker {
             resend_at: now.mono.plus_ms(BATCH_ANSWER_MS),
             resends: 0,
         });
+    }
+
+    /// For two planted faults only: what the batch will come to is told before it has committed.
+    fn plant_early_steps(&mut self, now: Now, taken: &Taken, fx: &mut Effects) {
+        for command in &taken.commands {
+            match command {
+                OrderCommand::Pay(ask) if planted::is(Planted::PaidBeforeCommit) => {
+                    self.answer_payment(ask, PaymentResult::Paid, fx);
+                }
+                OrderCommand::Insert(order) if planted::is(Planted::ConfirmBeforeCommit) => {
+                    let standing = Standing {
+                        reservation: order.message.reservation,
+                        sku: order.message.sku,
+                        state: OrderState::Created,
+                        version: 1,
+                        acked: 0,
+                    };
+                    self.steps.want(now.mono, standing);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// The worker's own two commands: the sweep's next page, and the closing of what is due. Last in the batch, so

@@ -15,6 +15,7 @@ use crate::limit::dimension::Dim;
 use crate::limit::gcra::Verdict;
 use crate::limit::inflight::SlotsFull;
 use crate::mail::{Addr, Mail};
+use crate::planted::{self, Planted};
 use crate::port::Effects;
 use crate::time::{Now, WallMs};
 use core::net::IpAddr;
@@ -162,11 +163,12 @@ impl Shard {
         if self.draining {
             return Err(self.busy(Reason::Draining));
         }
-        if !self.instance.take(now.mono, 1).is_allow() {
+        let passes = self.instance.take(now.mono, 1).is_allow();
+        if !passes && !planted::is(Planted::InstanceRateIgnored) {
             return Err(self.busy(Reason::InstanceRate));
         }
         let (activity, _) = self.skus.spec(index);
-        if now.wall < activity.opens_at {
+        if now.wall < activity.opens_at && !planted::is(Planted::ScheduleIgnored) {
             let left_ms = activity
                 .opens_at
                 .since(now.wall)
@@ -180,7 +182,8 @@ impl Shard {
         let Some(view) = &self.skus.state(index).view else {
             return Err(self.busy(Reason::LedgerUnavailable));
         };
-        if now.wall >= activity.closes_at || !view.open {
+        let is_shut = !view.open && !planted::is(Planted::ClosedIgnored);
+        if now.wall >= activity.closes_at || is_shut {
             return Err(Reason::NotOpenClosed.into());
         }
         if view.poisoned {
@@ -188,6 +191,7 @@ impl Shard {
         }
         match view.mode {
             Mode::Normal | Mode::Degraded => Ok(()),
+            _ if planted::is(Planted::ModeIgnored) => Ok(()),
             Mode::QueueOnly => Err(self.busy(Reason::ModeQueueOnly)),
             Mode::Closed => Err(Reason::ModeClosed.into()),
         }
@@ -222,7 +226,9 @@ impl Shard {
         let claims = self.authentic(call.ticket)?;
         let expect = self.expectation(now, index, call.submit.user, call.device);
         let checked = claims.check(&expect);
-        self.verified(checked)?;
+        if !planted::is(Planted::TicketUnchecked) {
+            self.verified(checked)?;
+        }
         self.counters.ticket_ok += 1;
         Ok(claims)
     }
@@ -273,7 +279,9 @@ impl Shard {
             quantity: first, ..
         }) = known;
         let reply = match known {
-            _ if first != quantity => Reply::new(Reason::RequestIdConflict),
+            _ if first != quantity && !planted::is(Planted::BodyNotCompared) => {
+                Reply::new(Reason::RequestIdConflict)
+            }
             Known::InFlight { .. } => self.pending(Reply::new(Reason::Pending)),
             Known::Granted { reservation, .. } => self.pending(Reply {
                 reservation: Some(reservation),
@@ -300,7 +308,11 @@ impl Shard {
         let key = self.skus.state(index).key;
         let name = of_sku(key, &claims.user.0.to_be_bytes());
         let user = self.limits.of(Dim::User).probe(now.mono, name.bytes());
-        self.limits.check(Dim::User, &user)?;
+        let checked = self.limits.check(Dim::User, &user);
+        let ignored = planted::is(Planted::UserLimitIgnored) && checked.is_err();
+        if !ignored {
+            checked?;
+        }
         let device = match &claims.device {
             DeviceClaim::Hash(hash) => {
                 let name = of_sku(key, hash);
@@ -317,12 +329,16 @@ impl Shard {
             } else {
                 1
             };
-            if !self.skus.state_mut(index).budget.take(now.mono, cost) {
+            let has_token = self.skus.state_mut(index).budget.take(now.mono, cost);
+            if !has_token && !planted::is(Planted::BudgetIgnored) {
                 return Err(self.busy(Reason::BudgetEmpty));
             }
+            self.skus.state_mut(index).prepaid += 1;
         }
-        self.limits.of(Dim::User).charge(user);
-        if let Some(device) = device {
+        if !ignored && !planted::is(Planted::UserNotCharged) {
+            self.limits.of(Dim::User).charge(user);
+        }
+        if let Some(device) = device.filter(|_| !planted::is(Planted::DeviceNotCharged)) {
             self.limits.of(Dim::Device).charge(device);
         }
         Ok(self.limits.told(Dim::User, &user))

@@ -12,6 +12,7 @@ use super::replies::{Replies, may_read};
 use super::reply::{Manner, Reply};
 use super::route::Route;
 use super::staged::{Call, SignedSpans, Staged, StagedCall, StatusCall, SubmitCall};
+use crate::planted::{self, Planted};
 use crate::port::{ConnId, Effects, Input};
 use crate::time::Now;
 use core::fmt::Write;
@@ -290,7 +291,8 @@ impl Intake<'_> {
             .activities
             .iter()
             .position(|activity| activity.path_id.as_bytes() == path_id);
-        let Some(activity_at) = found else {
+        let any = planted::is(Planted::PathUnchecked).then_some(0);
+        let Some(activity_at) = found.or(any) else {
             return Call::Answered(Reply::new(Reason::WrongPathId));
         };
         if !is_json(request) {

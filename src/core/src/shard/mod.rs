@@ -8,6 +8,7 @@
 mod admit;
 mod answers;
 mod asks;
+mod checks;
 mod closing;
 pub mod config;
 pub mod conns;
@@ -172,38 +173,6 @@ impl Shard {
     /// Counters, for checkers and benches.
     pub fn counters(&self) -> &Counters {
         &self.counters
-    }
-
-    /// Panics unless every slot and place is accounted for; for checkers, between turns.
-    pub fn audit(&self) {
-        let with_slot = self
-            .asks
-            .iter()
-            .filter(|pending| pending.slot.is_some())
-            .count();
-        self.slots.audit(with_slot as u32);
-        let holds = self.conns.holds_count() as u32;
-        self.door.sources().audit(holds);
-        let unanswered = self
-            .asks
-            .iter()
-            .filter(|pending| pending.reply_to.is_some())
-            .count();
-        assert_eq!(
-            self.replies.reserved_count(),
-            unanswered,
-            "places are kept for what is asked about, and for nothing else"
-        );
-        for state in self.skus.states() {
-            state.budget.audit();
-        }
-        if self.conns.open_count() == 0 {
-            assert_eq!(
-                self.replies.held_count(),
-                0,
-                "no reply waits for a connection that is gone"
-            );
-        }
     }
 
     fn addr(&self) -> Addr {

@@ -7,6 +7,7 @@ use crate::ask::Mode;
 use crate::limit::budget::BudgetShare;
 use crate::limit::inflight::SkuSlot;
 use crate::limit::lease::ShardId;
+use crate::planted::{self, Planted};
 use crate::sale::{Activity, Sale, Sku};
 use crate::time::Mono;
 use crate::view::SkuView;
@@ -31,6 +32,8 @@ pub struct SkuState {
     pub view: Option<SkuView>,
     /// Submits that got a unit by this shard's asks.
     pub admitted: u64,
+    /// Submits that passed the budget.
+    pub prepaid: u64,
     activity_at: u16,
     sku_at: u16,
     mark_until: Mono,
@@ -61,6 +64,7 @@ impl Skus {
                     budget: BudgetShare::new(now, shard, key, shard_boot),
                     view: None,
                     admitted: 0,
+                    prepaid: 0,
                     activity_at,
                     sku_at,
                     mark_until: Mono(0),
@@ -149,7 +153,10 @@ impl Skus {
         self.owner_boot = self.owner_boot.max(view.boot);
         let state = &mut self.states[usize::from(index.0)];
         match &state.view {
-            Some(known) if (view.boot, view.version) < (known.boot, known.version) => {
+            Some(known)
+                if (view.boot, view.version) < (known.boot, known.version)
+                    && !planted::is(Planted::OldViewApplied) =>
+            {
                 return new_boot;
             }
             Some(_) => {}
@@ -173,6 +180,7 @@ impl Skus {
             .view
             .as_ref()
             .is_some_and(|view| view.sold_out && view.stock_epoch == epoch)
+            || planted::is(Planted::OldSoldOutApplied)
         {
             state.mark_until = now.plus_ms(sold_out_ttl_ms);
         }
@@ -182,16 +190,28 @@ impl Skus {
 impl SkuState {
     /// True while the sold-out mark holds and `user` is surely no winner: refuse without asking.
     pub fn refuses_sold_out(&self, now: Mono, user: UserId) -> bool {
-        now < self.mark_until
-            && self
-                .view
-                .as_ref()
-                .is_some_and(|view| !view.winners.may_contain(user))
+        let lost = |view: &SkuView| {
+            !view.winners.may_contain(user) || planted::is(Planted::WinnersForgotten)
+        };
+        now < self.mark_until && self.view.as_ref().is_some_and(lost)
     }
 
     /// True while the sold-out mark holds.
     pub fn is_marked(&self, now: Mono) -> bool {
         now < self.mark_until
+    }
+
+    /// Panics unless every submit that takes stock spent a token, and only what is sold out is marked so; for checkers.
+    pub fn audit(&self) {
+        self.budget.audit();
+        assert!(
+            self.prepaid <= self.budget.books().spent,
+            "each submit that takes stock is prepaid"
+        );
+        assert!(
+            self.mark_until == Mono(0) || self.view.as_ref().is_some_and(|view| view.sold_out),
+            "only what the view calls sold out is marked so"
+        );
     }
 
     /// The mode; CLOSED before the first view.

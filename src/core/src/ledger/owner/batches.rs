@@ -3,7 +3,7 @@
 use crate::ask::{Answer, Outcome};
 use crate::journal::Batch;
 use crate::ledger::codec::Journal;
-use crate::limits::{BATCH_BYTES_MAX, ENTRY_BYTES_MAX, HELD_ANSWERS_MAX};
+use crate::limits::{ENTRY_BYTES_MAX, HELD_ANSWERS_MAX};
 use crate::mail::{Addr, Mail};
 use crate::port::Effects;
 use crate::view::SkuView;
@@ -59,23 +59,26 @@ pub(super) struct Batches {
     pub committing: Held,
     spare: Vec<u8>,
     pub last_seq: u64,
+    bytes_max: usize,
 }
 
 impl Batches {
-    pub fn new() -> Self {
+    /// `bytes_max`: of one batch.
+    pub fn new(bytes_max: usize) -> Self {
         Self {
-            journal: Journal::new(Vec::with_capacity(BATCH_BYTES_MAX)),
+            bytes_max,
+            journal: Journal::new(Vec::with_capacity(bytes_max)),
             filling: Held::new(),
             in_flight: None,
             committing: Held::new(),
-            spare: Vec::with_capacity(BATCH_BYTES_MAX),
+            spare: Vec::with_capacity(bytes_max),
             last_seq: 0,
         }
     }
 
     /// Room for `entries` more entries and one more answer.
     pub fn has_room(&self, entries: usize) -> bool {
-        self.journal.bytes().len() + entries * ENTRY_BYTES_MAX <= BATCH_BYTES_MAX
+        self.journal.bytes().len() + entries * ENTRY_BYTES_MAX <= self.bytes_max
             && self.filling.answers.len() < HELD_ANSWERS_MAX
     }
 

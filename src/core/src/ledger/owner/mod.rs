@@ -13,16 +13,17 @@ mod start;
 mod stats;
 mod views;
 
-use super::{Ledger, LedgerConfig};
+use super::{Ledger, LedgerConfig, LedgerSizes};
 use crate::ask::{Answer, Ask, Failure, LedgerOp, Outcome};
 use crate::journal::BatchResult;
-use crate::limit::book::LeaseBook;
+use crate::limit::book::{BookCounts, LeaseBook};
 use crate::limit::lease::{LeaseDraw, LeaseReturn, ShardId};
 use crate::limits::{
     OUTBOX_RESCAN_MS, REOPEN_TICK_MS, SNAPSHOT_AFTER_BATCHES, SNAPSHOT_AFTER_BYTES,
     TOMBSTONE_TTL_MS, VIEW_REFRESH_MS,
 };
 use crate::mail::{Addr, Mail};
+use crate::planted::{self, Planted};
 use crate::port::{Effects, Event, Handler};
 use crate::sale::{Sale, Sku};
 use crate::time::{Mono, Now};
@@ -46,9 +47,6 @@ pub struct OwnerConfig {
     pub shards_count: u16,
     /// Keys of tables and winners' filters.
     pub seed: u64,
-    /// The fault put in on purpose.
-    #[cfg(weir_planted)]
-    pub planted: crate::planted::Planted,
 }
 
 /// What the owner does at present.
@@ -75,6 +73,7 @@ struct Due {
 #[derive(Debug)]
 pub struct Owner {
     config: OwnerConfig,
+    sizes: LedgerSizes,
     phase: Phase,
     draining: bool,
     /// The worker said that the order store is gone.
@@ -101,12 +100,15 @@ struct Unsnapped {
 impl Owner {
     /// An owner that has not started; [`Handler::on_start`] asks the store for its image.
     pub fn new(config: OwnerConfig) -> Self {
+        Self::with_sizes(config, LedgerSizes::default())
+    }
+
+    /// The same with other capacities.
+    pub fn with_sizes(config: OwnerConfig, sizes: LedgerSizes) -> Self {
         let nothing = LedgerConfig {
             plans: Vec::new(),
             tombstones_max: 0,
             seed: config.seed,
-            #[cfg(weir_planted)]
-            planted: config.planted,
         };
         let ledger = Ledger::new(nothing);
         Self {
@@ -114,7 +116,8 @@ impl Owner {
             draining: false,
             orders_stopped: false,
             boot: 0,
-            batches: Batches::new(),
+            batches: Batches::new(sizes.batch_bytes_max),
+            sizes,
             views: Views::new(config.seed),
             outbox: Outbox::new(&ledger),
             ledger,
@@ -144,14 +147,18 @@ impl Owner {
         &self.ledger
     }
 
+    /// This run's number; 0 before the store's image came.
+    pub fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    /// What was granted and came back of each SKU's budget in this run; for checkers.
+    pub fn lease_counts(&self) -> impl Iterator<Item = (SkuKey, &BookCounts)> {
+        self.leases.iter().map(|(sku, book)| (*sku, book.counts()))
+    }
+
     fn ledger_config(&self) -> LedgerConfig {
-        let config = LedgerConfig::of_sale(&self.config.sale, self.config.seed);
-        #[cfg(weir_planted)]
-        let config = LedgerConfig {
-            planted: self.config.planted,
-            ..config
-        };
-        config
+        LedgerConfig::sized(&self.config.sale, self.config.seed, &self.sizes)
     }
 
     /// Sends every shown view to every shard.
@@ -255,9 +262,12 @@ impl Owner {
         let snapshot = self.snapshot_if_due();
         let batch = self.batches.seal(self.ledger.next_reservation(), snapshot);
         fx.post(Addr::Store, Mail::Append(Box::new(batch)));
-        #[cfg(weir_planted)]
-        if self.config.planted == crate::planted::Planted::AnswerBeforeCommit {
+        if planted::is(Planted::AnswerBeforeCommit) {
             self.batches.committing.release(fx);
+        }
+        if planted::is(Planted::OutboxBeforeCommit) {
+            let next = self.ledger.next_reservation();
+            self.outbox.commit(&self.ledger, next, fx);
         }
     }
 
@@ -287,7 +297,9 @@ impl Owner {
         else {
             return; // a repeated result: that batch was let go
         };
-        if let Err(fault) = result.result {
+        if let Err(fault) = result.result
+            && !planted::is(Planted::FailedCommitTaken)
+        {
             self.poison(OwnerFault::Store(fault), fx);
             return;
         }

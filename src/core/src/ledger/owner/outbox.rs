@@ -7,6 +7,7 @@ use crate::ledger::Ledger;
 use crate::limits::{ORDER_BATCH_MAX, OUTBOX_CHUNKS_PER_TICK, OUTBOX_WALK_MAX};
 use crate::mail::{Addr, Mail};
 use crate::order::contract::StockTotal;
+use crate::planted::{self, Planted};
 use crate::port::Effects;
 use alloc::vec::Vec;
 use weir_proto::ids::ReservationId;
@@ -94,7 +95,7 @@ impl Outbox {
         while self.from < self.committed && !is_reserved(self.from) {
             self.from += 1;
         }
-        let Some((next, end)) = self.walk else {
+        let Some((next, end)) = self.walk.filter(|_| !planted::is(Planted::OutboxForgets)) else {
             return;
         };
         let stop = end.min(next.saturating_add(OUTBOX_WALK_MAX));

@@ -7,6 +7,7 @@ use crate::journal::Image;
 use crate::ledger::{Recovered, recover};
 use crate::limit::book::LeaseBook;
 use crate::limits::{OUTBOX_RESCAN_MS, REOPEN_TICK_MS, TOMBSTONE_TTL_MS, VIEW_REFRESH_MS};
+use crate::planted::{self, Planted};
 use crate::port::Effects;
 use crate::sale::Sku;
 use crate::time::Now;
@@ -73,6 +74,9 @@ impl Owner {
         for (key, sku) in sale_skus(&sale) {
             let name = match self.ledger.sku(key) {
                 None => "weir-first-stock".into(),
+                Some(_) if planted::is(Planted::StockSetAtStart) => {
+                    format!("weir-stock-{:016x}", self.boot)
+                }
                 Some(state)
                     if state.open
                         && (state.quantity_max != sku.quantity_max

@@ -1,0 +1,186 @@
+//! What each durable entry of the journal says on its own: marks, and promises that the ledger's own replay does not check.
+//!
+//! Called by the checker for every batch in order. The state kept here is the checker's, not the ledger's.
+
+use super::marks::{Happened, Marks};
+use super::plan::Plan;
+use super::tally::{Sin, SinKind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weir_core::ask::{Mode, ReservationState};
+use weir_core::ledger::OpsStep;
+use weir_core::ledger::codec::{Entries, Entry, Granted};
+use weir_core::time::WallMs;
+use weir_proto::ids::{ReservationId, SkuKey, UserId};
+
+/// A SKU as its entries left it.
+#[derive(Clone, Copy, Debug)]
+struct Sale {
+    open: bool,
+    mode: Mode,
+    quantity_max: u32,
+    once: bool,
+}
+
+/// See the module.
+pub(super) struct JournalEye {
+    plan: Arc<Plan>,
+    sales: BTreeMap<SkuKey, Sale>,
+    /// By number: whose, and where it stands.
+    rows: Vec<(SkuKey, UserId, ReservationState)>,
+    /// The newest reservation of each user.
+    users: BTreeMap<(SkuKey, UserId), usize>,
+    last_at: WallMs,
+}
+
+impl JournalEye {
+    pub fn new(plan: Arc<Plan>) -> Self {
+        Self {
+            plan,
+            sales: BTreeMap::new(),
+            rows: Vec::new(),
+            users: BTreeMap::new(),
+            last_at: WallMs(0),
+        }
+    }
+
+    /// Reads one batch; what cannot be read, the ledger's replay tells.
+    pub fn see(&mut self, batch: &[u8], marks: &mut Marks, sins: &mut Vec<Sin>) {
+        let Ok(mut entries) = Entries::of(batch) else {
+            return;
+        };
+        while let Ok(Some(entry)) = entries.next_entry() {
+            let at = match entry {
+                Entry::Granted(granted) => {
+                    self.granted(&granted, marks, sins);
+                    granted.at
+                }
+                Entry::Moved {
+                    reservation,
+                    to,
+                    at,
+                } => {
+                    self.moved(reservation, to, marks, sins);
+                    at
+                }
+                Entry::Tombstoned { at, .. } => {
+                    marks.happened(Happened::Tombstoned, 1);
+                    at
+                }
+                Entry::TombstonesTurned { at } => {
+                    marks.happened(Happened::TombstonesTurned, 1);
+                    at
+                }
+                Entry::Ops { sku, step, at, .. } => {
+                    self.ops(sku, step, marks);
+                    at
+                }
+                Entry::Reopened { at, .. } => {
+                    marks.happened(Happened::Reopened, 1);
+                    at
+                }
+            };
+            if at < self.last_at {
+                let what = format!("an entry of {at:?} follows one of {:?}", self.last_at);
+                sins.push(Sin::new(SinKind::Broken, what));
+            }
+            self.last_at = self.last_at.max(at);
+        }
+    }
+
+    /// Only a sale that is open, to whom it allows, as many as it allows (requirements B6, F5, J1).
+    fn granted(&mut self, granted: &Granted, marks: &mut Marks, sins: &mut Vec<Sin>) {
+        marks.happened(Happened::Granted, 1);
+        let who = (granted.sku, granted.user);
+        let before = self.users.insert(who, self.rows.len());
+        let before = before.map(|row| self.rows[row].2);
+        if before.is_some() {
+            marks.happened(Happened::HeldAgain, 1);
+        }
+        self.rows.push((who.0, who.1, ReservationState::Reserved));
+        let ended = [ReservationState::Closed, ReservationState::PaidLate];
+        let is_second = before.is_some_and(|state| ended.contains(&state));
+        let wrong = match self.sales.get(&granted.sku) {
+            None => Some("was never put on sale"),
+            Some(sale) if !sale.open => Some("is closed"),
+            Some(sale) if matches!(sale.mode, Mode::QueueOnly | Mode::Closed) => Some("is paused"),
+            Some(sale) if granted.quantity > sale.quantity_max => Some("gives nobody so many"),
+            Some(sale) if sale.once && is_second => Some("is sold once per user"),
+            Some(_) => None,
+        };
+        if let Some(wrong) = wrong {
+            let what = format!(
+                "{} was granted of {:?}, which {wrong}",
+                granted.reservation, granted.sku
+            );
+            sins.push(Sin::new(SinKind::Broken, what));
+        }
+        // A clock that stepped back between shard and owner would excuse it; stored times do not step back.
+        let opens_at = self
+            .plan
+            .sale
+            .activity(granted.sku.activity)
+            .map(|found| found.opens_at);
+        if !self.plan.steps_back() && opens_at.is_none_or(|opens_at| granted.at < opens_at) {
+            let what = format!("{} was granted before the sale opened", granted.reservation);
+            sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
+
+    fn moved(
+        &mut self,
+        reservation: ReservationId,
+        to: ReservationState,
+        marks: &mut Marks,
+        sins: &mut Vec<Sin>,
+    ) {
+        let row = reservation
+            .0
+            .checked_sub(1)
+            .and_then(|row| self.rows.get_mut(row as usize));
+        let Some((_, _, state)) = row else {
+            return;
+        };
+        let from = std::mem::replace(state, to);
+        if !marks.reservation(from, to) {
+            let what = format!("{reservation} went from {from:?} to {to:?}");
+            sins.push(Sin::new(SinKind::Broken, what));
+        }
+    }
+
+    fn ops(&mut self, key: SkuKey, step: OpsStep, marks: &mut Marks) {
+        let sale = self.sales.entry(key).or_insert(Sale {
+            open: false,
+            mode: Mode::Normal,
+            quantity_max: 0,
+            once: false,
+        });
+        let happened = match step {
+            OpsStep::Open {
+                quantity_max,
+                once_per_activity,
+                ..
+            } => {
+                sale.open = true;
+                sale.quantity_max = quantity_max;
+                sale.once = once_per_activity;
+                Happened::Opened
+            }
+            OpsStep::Close => {
+                sale.open = false;
+                Happened::Closed
+            }
+            OpsStep::SetMode(mode) => {
+                sale.mode = mode;
+                match mode {
+                    Mode::Normal => Happened::Normal,
+                    Mode::Degraded => Happened::Degraded,
+                    Mode::QueueOnly => Happened::QueueOnly,
+                    Mode::Closed => Happened::Shut,
+                }
+            }
+            OpsStep::Restock(_) => Happened::Restocked,
+        };
+        marks.happened(happened, 1);
+    }
+}
