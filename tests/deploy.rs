@@ -229,6 +229,36 @@ fn the_unit_passes_systemds_own_checks() {
     let _ = fs::remove_dir_all(unit.parent().unwrap());
 }
 
+/// The values of a key of the unit, in their order.
+fn of_unit(key: &str) -> Vec<String> {
+    let unit = fs::read_to_string(at_root("deploy/weir.service")).unwrap();
+    let values = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    values.map(str::to_owned).collect()
+}
+
+/// systemd.service(5): RestartPreventExitStatus= looks at the main process alone. A check in ExecStartPre= that fails is
+/// tried again whatever its exit code (systemd issue 11868).
+#[test]
+fn a_wrong_configuration_ends_the_units_main_process_with_a_code_that_is_not_tried_again() {
+    assert_eq!(of_unit("ExecStartPre"), Vec::<String>::new());
+    let start = of_unit("ExecStart").remove(0);
+    let mut words = start.split(' ').skip(1);
+    let shop = Shop::new("unit-wrong");
+    shop.set("server", "no_such_key = 1");
+    let mut command = Command::new(weir());
+    command.args(
+        words
+            .by_ref()
+            .take_while(|&word| word != "/etc/weir/weir.toml"),
+    );
+    let output = command.arg(shop.toml()).output().unwrap();
+    let code = output.status.code().unwrap().to_string();
+    let codes = of_unit("RestartPreventExitStatus").remove(0);
+    assert!(codes.split(' ').any(|kept| kept == code), "{output:?}");
+}
+
 #[test]
 fn the_unit_and_the_profile_name_the_same_calls() {
     let unit = fs::read_to_string(at_root("deploy/weir.service")).unwrap();

@@ -72,6 +72,10 @@ impl DriverError {
     }
 }
 
+/// The remedy when none is left.
+const NO_DESCRIPTOR: &str = "No descriptor is free: raise the limit of open files (`ulimit -Hn`, LimitNOFILE= in systemd) or lower \
+                             server.conns_max";
+
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -92,6 +96,7 @@ impl fmt::Display for DriverError {
                     Some(libc::ENOMEM) => f.write_str(
                         "Not enough memory for the ring: raise RLIMIT_MEMLOCK (ulimit -l) or lower ring_entries",
                     ),
+                    Some(libc::EMFILE | libc::ENFILE) => f.write_str(NO_DESCRIPTOR),
                     _ => f.write_str("weir needs io_uring of Linux 6.1 or later: use a newer kernel"),
                 }
             }
@@ -99,7 +104,16 @@ impl fmt::Display for DriverError {
                 f,
                 "this weir was built without {name}: build it with `cargo build --release --features {name}`, or choose another driver"
             ),
-            Self::Runtime { name, error } => write!(f, "{name} cannot be set up: {error}"),
+            Self::Runtime { name, error } => {
+                write!(f, "{name} cannot be set up: {error}. ")?;
+                f.write_str(match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE) => NO_DESCRIPTOR,
+                    Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => {
+                        "The kernel or a seccomp filter forbids it: allow what deploy/seccomp.json allows, or choose another driver"
+                    }
+                    _ => "Choose another driver: \"auto\" takes one that runs here",
+                })
+            }
             Self::Config {
                 key,
                 value,
@@ -182,5 +196,26 @@ mod tests {
             old.contains("Linux 6.1") && old.contains("5.10.0") && old.contains("newer kernel")
         );
         assert!(error(libc::ENOMEM).contains("ulimit -l"));
+        let full = error(libc::EMFILE);
+        assert!(
+            full.contains("LimitNOFILE") && !full.contains("newer kernel"),
+            "{full}"
+        );
+    }
+
+    #[test]
+    fn a_runtime_that_cannot_be_set_up_names_itself_and_the_remedy() {
+        for (errno, remedy) in [
+            (libc::EMFILE, "LimitNOFILE"),
+            (libc::EPERM, "deploy/seccomp.json"),
+            (libc::ENOMEM, "another driver"),
+        ] {
+            let error = io::Error::from_raw_os_error(errno);
+            let text = DriverError::runtime("monoio on epoll", error).to_string();
+            assert!(
+                text.starts_with("monoio on epoll ") && text.contains(remedy),
+                "{text}"
+            );
+        }
     }
 }

@@ -46,6 +46,9 @@ pub const POSTS_AT_STOP_MS_MAX: u64 = 1_000;
 pub const CONNS_MAX: u32 = 1 << 24;
 /// Most provided buffers of one ring: io_uring_register_buf_ring(3) allows 2^15.
 pub const RECV_BUFFERS_MAX: u16 = 1 << 15;
+/// Longest submission queue of a ring: io_uring_setup(2) allows a completion queue of 2^16 entries, and that is
+/// [`CQ_PER_SQ`] times as long.
+pub const RING_ENTRIES_MAX: u32 = 1 << 14;
 /// Completion entries per submission entry: each conn has one receive armed and one send under way, and an accept
 /// brings more; what does not fit waits in the kernel (IORING_FEAT_NODROP) and is counted.
 pub const CQ_PER_SQ: u32 = 4;

@@ -1,7 +1,7 @@
 //! How a driver with sockets is set up.
 
 use crate::error::DriverError;
-use crate::limits::{CONNS_MAX, RECV_BUFFERS_MAX};
+use crate::limits::{CONNS_MAX, RECV_BUFFERS_MAX, RING_ENTRIES_MAX};
 use crate::net::ListenSocket;
 use weir_core::mail::Addr;
 
@@ -14,7 +14,7 @@ pub struct DriverConfig {
     pub listen: Option<ListenSocket>,
     /// Most connections at once, in and out, 0..2^24. At the cap accepting pauses: clients wait in the kernel's backlog.
     pub conns_max: u32,
-    /// Submission queue of a ring, 1..=32768 (rounded up to a power of two); the completion queue is four times as long.
+    /// Submission queue of a ring, 1..=16384 (rounded up to a power of two); the completion queue is four times as long.
     /// With epoll: events taken at once.
     pub ring_entries: u32,
     /// Receive buffers shared by all conns, a power of two, 1..=32768. Only uring shares; elsewhere each conn has one.
@@ -51,8 +51,8 @@ impl DriverConfig {
         if self.conns_max >= CONNS_MAX {
             return wrong("conns_max", self.conns_max.into(), "0..=16777215");
         }
-        if !(1..=32_768).contains(&self.ring_entries) {
-            return wrong("ring_entries", self.ring_entries.into(), "1..=32768");
+        if !(1..=RING_ENTRIES_MAX).contains(&self.ring_entries) {
+            return wrong("ring_entries", self.ring_entries.into(), "1..=16384");
         }
         if !self.recv_buffers.is_power_of_two() || self.recv_buffers > RECV_BUFFERS_MAX {
             return wrong(

@@ -29,6 +29,8 @@ type Lent = (io::Result<usize>, Vec<u8>);
 
 /// What a driver needs of an async runtime. Called on the runtime's thread only.
 pub(crate) trait Runtime: 'static {
+    /// Its name in messages.
+    const NAME: &'static str;
     /// The receiving half of a socket.
     type Reader: 'static;
     /// The sending half.
@@ -75,7 +77,8 @@ async fn drive<R: Runtime>(
     prepared: Prepared,
     config: DriverConfig,
 ) -> Result<Box<dyn Handler>, DriverError> {
-    let tasks = Tasks::<R>::new(config, prepared.bell())?;
+    let tasks = Tasks::<R>::new(config, prepared.bell())
+        .map_err(|error| DriverError::runtime(R::NAME, error))?;
     let mut driver = prepared.with(tasks);
     driver.start()?;
     while !driver.is_done() {

@@ -44,6 +44,7 @@ async fn write(half: &Half, bytes: &[u8]) -> io::Result<usize> {
 }
 
 impl Runtime for Glommio {
+    const NAME: &'static str = "glommio";
     type Reader = Half;
     type Writer = Half;
     type Watch = OwnedFd;
@@ -122,7 +123,7 @@ fn executor(entries: u32) -> Result<LocalExecutor, DriverError> {
         .ring_depth(entries.max(128) as usize)
         .make()
         .map_err(|error: GlommioError<()>| {
-            DriverError::runtime("glommio", io::Error::other(error.to_string()))
+            DriverError::runtime(Glommio::NAME, io::Error::other(error.to_string()))
         })
 }
 

@@ -64,6 +64,7 @@ impl<K: Kind> Monoio<K> {
 }
 
 impl<K: Kind> Runtime for Monoio<K> {
+    const NAME: &'static str = K::NAME;
     type Reader = OwnedReadHalf<Stream>;
     type Writer = OwnedWriteHalf<Stream>;
     type Watch = Stream;

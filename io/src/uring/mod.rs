@@ -46,7 +46,7 @@ pub(crate) fn try_out() -> Result<(), DriverError> {
         conns_max: 0,
         ..DriverConfig::new(Addr::Ops)
     };
-    let bell = EventFd::new()?;
+    let bell = EventFd::new().map_err(|error| DriverError::ring("its doorbell", error))?;
     let mut ring = ring::Ring::new(config, &bell)?;
     let entered = ring.enter(Wait::No);
     entered.map_err(|error| DriverError::ring("io_uring_enter", error))

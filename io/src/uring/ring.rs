@@ -66,8 +66,11 @@ impl Ring {
     /// [`DriverError::Ring`] names the missing feature.
     pub fn new(config: DriverConfig, bell: &EventFd) -> Result<Self, DriverError> {
         let buffers = Buffers::new(config.recv_buffers, config.recv_buffer_bytes);
-        let Ready { uring, restricted } = setup::set_up(&config, &buffers)?;
-        let name = sys::enter::register(uring.as_raw_fd());
+        let Ready {
+            uring,
+            name,
+            restricted,
+        } = setup::set_up(&config, &buffers)?;
         let mut lent = Vec::new();
         lent.resize_with(config.conns_max as usize, Lent::default);
         Ok(Self {
@@ -344,5 +347,46 @@ impl Drop for Ring {
                 ManuallyDrop::drop(&mut self.memory);
             } // else the kernel ends the operations in its own time and may still write: leaked on purpose
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::mail::Addr;
+
+    fn ring(ring_entries: u32) -> Result<Ring, DriverError> {
+        let config = UringConfig {
+            ring_entries,
+            recv_buffers: 2,
+            conns_max: 0,
+            ..UringConfig::new(Addr::Ops)
+        };
+        config.check()?;
+        Ring::new(config, &EventFd::new().unwrap())
+    }
+
+    #[test]
+    fn a_restricted_ring_is_entered_by_its_index() {
+        let ring = ring(8).unwrap();
+        assert!(ring.is_restricted());
+        assert!(
+            matches!(ring.name, sys::enter::RingName::Registered(_)),
+            "Linux 5.18 and later can: {:?}",
+            ring.name
+        );
+    }
+
+    #[test]
+    fn every_length_of_queue_that_is_allowed_can_be_had() {
+        let allowed = (0..=16).map(|power| 1 << power).filter(|&entries| {
+            let wrong = ring(entries).err();
+            assert!(
+                matches!(wrong, None | Some(DriverError::Config { .. })),
+                "{entries}: {wrong:?}"
+            );
+            wrong.is_none()
+        });
+        assert_eq!(allowed.last(), Some(1 << 14));
     }
 }

@@ -1,7 +1,7 @@
 //! Setting one io_uring up, closed before it is opened: it can do what this driver asks for, and nothing else.
 //!
-//! Called by `ring` once per ring. The ring starts disabled; receive buffers and the list of permitted operations are
-//! registered, then it is enabled. From there on the kernel refuses every other operation, flag and registration with
+//! Called by `ring` once per ring. The ring starts disabled; its index, receive buffers and the list of permitted operations
+//! are registered, then it is enabled. From there on the kernel refuses every other operation, flag and registration with
 //! EACCES (io_uring_register(2), IORING_REGISTER_RESTRICTIONS), so that a fault of ours that lets a client choose an
 //! entry's bytes cannot open a file or write one. No kernel thread polls the ring (SQPOLL).
 
@@ -11,9 +11,11 @@ use crate::driver::DriverConfig;
 use crate::error::DriverError;
 use crate::limits::CQ_PER_SQ;
 use crate::sys;
+use crate::sys::enter::RingName;
 use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, squeue};
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// The one group of provided buffers.
 pub const GROUP: u16 = 0;
@@ -42,6 +44,8 @@ fn operation(kind: Kind) -> u8 {
 pub struct Ready {
     /// The ring.
     pub uring: IoUring,
+    /// How the calling thread names it.
+    pub name: RingName,
     /// False: the kernel has no restrictions, and the ring does whatever it is asked to.
     pub restricted: bool,
 }
@@ -74,13 +78,18 @@ pub fn set_up(config: &DriverConfig, buffers: &Buffers) -> Result<Ready, DriverE
         )
     }
     .map_err(|error| missing("provided-buffer rings (Linux 5.19)", error))?;
+    let name = sys::enter::register(uring.as_raw_fd()); // before the restrictions, which refuse it
     let restricted = restrict(&uring)
         .map_err(|error| missing("IORING_REGISTER_RESTRICTIONS (Linux 5.10)", error))?;
     uring
         .submitter()
         .register_enable_rings()
         .map_err(|error| missing("IORING_REGISTER_ENABLE_RINGS (Linux 5.10)", error))?;
-    Ok(Ready { uring, restricted })
+    Ok(Ready {
+        uring,
+        name,
+        restricted,
+    })
 }
 
 fn build(config: &DriverConfig) -> Result<IoUring, (&'static str, io::Error)> {
@@ -167,6 +176,7 @@ mod tests {
             Ready {
                 mut uring,
                 restricted,
+                ..
             },
             _buffers,
         ) = ready();

@@ -129,6 +129,25 @@ fn a_proxy_is_not_limited_and_the_clients_behind_it_are() {
 }
 
 #[test]
+fn who_is_turned_away_without_a_word_is_not_read_in_the_rest_of_the_turn() {
+    let mut config = config();
+    config.source = Source::ProxyProtocol;
+    config.trusted = Arc::new([Cidr::parse("198.51.100.0/24").unwrap()]);
+    config.conns_per_source_max = 1;
+    let mut kit = Kit::open(config);
+    for slot in 0..3 {
+        kit.connect(slot);
+        kit.bytes(slot, b"PROXY TCP4 203.0.113.1 192.0.2.1 5 80\r\n");
+    }
+    // Behind the header, in the same turn.
+    kit.bytes(2, &submit(7, "request-7", &ticket(7, 1, false)));
+    kit.end_turn();
+    assert!(dropped(&kit, 2) && kit.out[2].is_empty());
+    assert_eq!(kit.asks().len(), 0, "nothing of it reaches the ledger");
+    kit.shard.audit();
+}
+
+#[test]
 fn a_hot_user_is_told_to_wait_and_takes_no_slot_of_others() {
     let mut config = config();
     config.user_inflight_max = 2;

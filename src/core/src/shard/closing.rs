@@ -46,10 +46,15 @@ impl Shard {
         self.refuse_reply(now, id, Reply::new(reason), fx);
     }
 
+    /// True when one more request, or answer to none, may be staged.
+    pub(super) fn has_room(&self) -> bool {
+        self.staged.has_room() && self.replies.has_room()
+    }
+
     /// The same with a reply that says more than its row.
     pub(super) fn refuse_reply(&mut self, now: Now, id: ConnId, reply: Reply, fx: &mut Effects) {
-        if !self.staged.has_room() || !self.replies.has_room() {
-            fx.close(id);
+        if !self.has_room() {
+            self.conns.give_up(id, fx);
             return;
         }
         self.intake().refuse_bytes(now, id, reply);

@@ -52,7 +52,7 @@ pub enum Phase {
     Proxy,
     /// Requests and replies.
     Open,
-    /// The closing reply is on its way or behind an earlier one: no further request is read.
+    /// The closing reply is on its way or behind an earlier one, or there will be none: no further request is read.
     Closing,
     /// We sent FIN; what the peer still sends is dropped.
     Lingering,
@@ -211,6 +211,14 @@ impl Conns {
             hold: conn.hold,
             turned_away: conn.turned_away,
         })
+    }
+
+    /// Closes the connection without a word; what still comes in this turn is not read.
+    pub fn give_up(&mut self, id: ConnId, fx: &mut Effects) {
+        if let Some(conn) = self.get_mut(id) {
+            conn.phase = Phase::Closing;
+            fx.close(id);
+        }
     }
 
     /// Keeps the connection's place among its source's until it is gone.

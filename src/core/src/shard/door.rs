@@ -3,7 +3,8 @@
 //! The source of a connection is the socket's peer; behind the PROXY protocol it is the client that the header names.
 //! Peers in `trusted` networks are proxies where the client's address comes from them: each carries many clients, so
 //! their own connections are not limited (their clients' requests are, by address). Who is refused hears one answer
-//! and is let go; those that are being told at one time are bounded, beyond it the connection is closed without a word.
+//! and is let go; those that are being told at one time are bounded; beyond it, and while
+//! no reply has room, the connection is closed without a word.
 
 use super::Shard;
 use super::admit::{Refusal, limited};
@@ -87,9 +88,9 @@ impl Door {
         self.deny = deny;
     }
 
-    /// Counts a connection that is turned away; false: it is closed without a word.
-    pub fn may_tell(&mut self) -> bool {
-        if self.turned_away >= self.turned_away_max {
+    /// Counts a connection that is turned away; false: it is closed without a word. `has_room`: for one more reply.
+    pub fn may_tell(&mut self, has_room: bool) -> bool {
+        if !has_room || self.turned_away >= self.turned_away_max {
             self.untold += 1;
             return false;
         }
@@ -148,8 +149,8 @@ impl Shard {
 
     /// Tells a connection why it may not stay, and lets it go.
     pub(super) fn turn_away(&mut self, now: Now, id: ConnId, refusal: Refusal, fx: &mut Effects) {
-        if !self.door.may_tell() {
-            fx.close(id);
+        if !self.door.may_tell(self.has_room()) {
+            self.conns.give_up(id, fx);
             return;
         }
         self.conns.mark_turned_away(id);

@@ -134,11 +134,11 @@ impl Intake<'_> {
             }
             Err(refusal) => {
                 let room = self.staged.has_room() && self.replies.has_room();
-                if room && self.door.may_tell() {
+                if self.door.may_tell(room) {
                     self.conns.mark_turned_away(id);
                     self.refuse_bytes(now, id, refusal.into());
                 } else {
-                    fx.close(id);
+                    self.conns.give_up(id, fx);
                 }
                 false
             }
