@@ -356,11 +356,11 @@ mod tests {
     use weir_core::mail::Addr;
 
     fn ring(ring_entries: u32) -> Result<Ring, DriverError> {
-        let config = UringConfig {
+        let config = DriverConfig {
             ring_entries,
             recv_buffers: 2,
             conns_max: 0,
-            ..UringConfig::new(Addr::Ops)
+            ..DriverConfig::new(Addr::Ops)
         };
         config.check()?;
         Ring::new(config, &EventFd::new().unwrap())
