@@ -165,9 +165,12 @@ impl<B: Backend> Driver<B> {
             let event = Event::ConnectFailed { token, error };
             self.handler.on_event(self.now, event, &mut self.fx);
         }
-        while let Some(conn) = self.lists.shows.pop() {
+        // In the order in which the handler switched them on: it may have let the one that waited longest go first.
+        let mut shows = std::mem::take(&mut self.lists.shows);
+        for conn in shows.drain(..) {
             self.show_kept(conn)?;
         }
+        self.lists.shows = shows;
         while let Some(conn) = self.lists.closed.pop() {
             self.show_closed(conn);
         }

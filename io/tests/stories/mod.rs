@@ -140,7 +140,8 @@ stories! {
         each_emptied_outbox_is_told_once;
     Every receiving: bytes_keep_their_order_at_random_sizes, what_is_left_is_shown_again_contiguous,
         receive_off_shows_nothing_and_on_shows_what_was_kept, backpressure_bounds_what_the_driver_keeps,
-        bytes_sent_before_the_accept_are_shown_after_it, receiving_switched_at_random_keeps_every_byte,
+        bytes_sent_before_the_accept_are_shown_after_it, those_switched_on_first_are_shown_first,
+        receiving_switched_at_random_keeps_every_byte,
         one_byte_at_a_time_is_one_stream, streams_of_many_conns_never_mix;
     Every accepting: accept_pauses_and_resumes, at_the_cap_clients_wait_for_a_slot, many_conns_at_once,
         accepting_switched_often_in_a_turn_ends_as_last_said,

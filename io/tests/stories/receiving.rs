@@ -117,6 +117,45 @@ pub fn receive_off_shows_nothing_and_on_shows_what_was_kept(h: &mut dyn Harness)
     });
 }
 
+pub fn those_switched_on_first_are_shown_first(h: &mut dyn Harness) {
+    const CLIENTS: u32 = 5;
+    let order = Arc::new(Mutex::new((Vec::new(), Vec::new()))); // shown at first, and when switched on
+    let order_in = Arc::clone(&order);
+    let mut kept: Vec<ConnId> = Vec::new();
+    let mut on = false;
+    h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Received { conn, .. } => {
+                let mut order = order_in.lock().expect("no story panics with it");
+                if on {
+                    order.1.push(conn);
+                } else {
+                    ctx.fx.receive(conn, false);
+                    order.0.push(conn);
+                    kept.push(conn);
+                }
+            }
+            Event::Mail(_) => {
+                on = true;
+                kept.iter().for_each(|&conn| ctx.fx.receive(conn, true));
+            }
+            _ => {}
+        }),
+        CLIENTS,
+    );
+    for count in 1..=CLIENTS {
+        let sock = h.dial();
+        h.send(sock, b"x");
+        let shown = || order.lock().expect("no story panics with it").0.len() as u32;
+        h.until("kept", &mut || shown() == count);
+    }
+    h.mail(1);
+    let done = || order.lock().expect("no story panics with it").1.len() as u32 == CLIENTS;
+    h.until("shown again", &mut || done());
+    let order = order.lock().expect("no story panics with it");
+    assert_eq!(order.0, order.1);
+}
+
 pub fn backpressure_bounds_what_the_driver_keeps(h: &mut dyn Harness) {
     // uring: a backlog of 40 KiB is soft by what its pool of receive buffers (2 MiB) had already taken.
     const KEPT_BYTES_MAX: usize = (2 << 20) + 64 * 1024;
