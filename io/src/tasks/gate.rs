@@ -202,17 +202,3 @@ pub async fn within<T>(work: impl Future<Output = T>, limit: impl Future) -> Opt
     })
     .await
 }
-
-/// Lets every other task that can run go first.
-pub async fn give_way() {
-    let mut gave = false;
-    poll_fn(|cx| {
-        if gave {
-            return Poll::Ready(());
-        }
-        gave = true;
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}

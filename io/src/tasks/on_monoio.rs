@@ -3,7 +3,7 @@
 //! Receives and sends are monoio's own operations. Accepting and connecting wait for readiness through monoio and make the
 //! call themselves: monoio's accept does not close the socket on exec, its connect does not choose the local address.
 
-use super::gate::{give_way, within};
+use super::gate::within;
 use super::{Lent, Runtime, drive, memory_needed, until};
 use crate::drain::DrainSwitch;
 use crate::driver::{DriverConfig, Prepared, Shared};
@@ -78,7 +78,9 @@ impl<K: Kind> Runtime for Monoio<K> {
     }
 
     async fn give_way() {
-        give_way().await;
+        // Not by waking ourselves: monoio runs a task that did so before all others, and none of them would get a turn
+        // while this one is busy (scheduler.rs, yield_now).
+        monoio::spawn(async {}).await;
     }
 
     fn open(socket: TcpStream) -> io::Result<(RawFd, Self::Reader, Self::Writer)> {
