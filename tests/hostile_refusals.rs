@@ -241,12 +241,7 @@ fn ten_thousand_refusals_are_read_by_clients_that_go_on_sending() {
         let mut kinds = kinds();
         kinds.push(busy);
         let mut count = Count::default();
-        flood(
-            port,
-            &kinds,
-            REFUSALS - OVERDUE - AT_THE_DOOR,
-            &mut count,
-        );
+        flood(port, &kinds, REFUSALS - OVERDUE - AT_THE_DOOR, &mut count);
         trickle(port, &mut count);
         running.stop();
         at_the_door(driver, &mut count);
@@ -313,11 +308,4 @@ fn a_submit_that_waits_for_its_commit_is_answered_first(shop: &Shop, port: u16) 
         assert_eq!(found[0], 202, "{found:?}");
         assert_eq!(found[1..], [kinds()[user as usize % kinds().len()].status]);
     }
-}
-
-#[test]
-fn debug_door() {
-    let mut count = Count::default();
-    at_the_door("epoll", &mut count);
-    eprintln!("{:?} {:?}", count.readable, count.lost);
 }

@@ -117,3 +117,6 @@ pub const ORDER_PAGE_MAX: u32 = 256;
 pub const LEDGER_STEPS_MAX: usize = MAILBOX_MAX / 4;
 /// Tries of one order message before it is a dead letter.
 pub const ORDER_ATTEMPTS_MAX: u32 = 5;
+/// Past the drain's deadline a shard that still has connections closes them again after this; a shard that asked to be
+/// woken at once would only keep its thread from closing them.
+pub const DRAIN_AGAIN_MS: u64 = 100;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_core::ask::{LedgerAnswer, LedgerOp, Mode};
 use weir_core::limit::gcra::Rate;
 use weir_core::limit::rule::{Kind, Rule};
-use weir_core::port::{Event, Op};
+use weir_core::port::{Event, Handler, Op};
 use weir_core::view::WinnersFilter;
 use weir_proto::answer::read_u64_member;
 use weir_proto::ids::UserId;
@@ -523,4 +523,23 @@ fn drain_ends_a_connection_as_soon_as_its_last_answer_is_out() {
             .iter()
             .any(|op| matches!(op, Op::Finish(conn) if *conn == Kit::conn(0)))
     );
+}
+
+#[test]
+fn drain_waits_for_a_connection_that_closes_late_without_spinning() {
+    let mut kit = Kit::open(config());
+    kit.connect(0);
+    kit.event(Event::Drain);
+    kit.end_turn();
+    kit.advance_ms(3_600_000);
+    kit.event(Event::Tick);
+    kit.end_turn();
+    assert!(
+        kit.ops
+            .iter()
+            .any(|op| matches!(op, Op::Close(conn) if *conn == Kit::conn(0))),
+        "past its deadline the drain waits for nobody"
+    );
+    let due = kit.shard.next_deadline().unwrap();
+    assert!(due > kit.now.mono, "{due:?} at {:?}", kit.now.mono);
 }

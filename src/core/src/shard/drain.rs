@@ -5,6 +5,7 @@
 
 use super::Shard;
 use super::conns::Phase;
+use crate::limits::DRAIN_AGAIN_MS;
 use crate::mail::{Addr, Mail};
 use crate::port::{ConnId, Effects};
 use crate::time::Now;
@@ -43,6 +44,7 @@ impl Shard {
             for id in self.conns.ids().collect::<Vec<_>>() {
                 fx.close(id);
             }
+            self.drain_due = now.mono.plus_ms(DRAIN_AGAIN_MS); // whoever comes in between is closed, too
         }
         if self.conns.open_count() == 0 {
             self.stopped = true;
