@@ -212,6 +212,7 @@ fn play(attack: Attack) {
             .all(|answer| named.contains(&answer.as_str())),
         "{answers:?}"
     );
+    assert!(answers["SECKILL_QUEUED"] > 0, "somebody buys: {answers:?}");
     assert!(peak < bound, "{peak} of {bound}");
     assert!(left.values().all(|&count| count == 0), "{left:?}");
     assert!(

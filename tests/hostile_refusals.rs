@@ -214,6 +214,8 @@ fn at_the_door(driver: &str, count: &mut Count) {
     running.stop();
     shop.edit("connect_rate = \"1000000/s\"", "connect_rate = \"1/h\"");
     shop.edit("connect_burst = 1000000", "connect_burst = 1");
+    // One in sixteen may be told why at the same time: all of these.
+    shop.set("server", &format!("conns_max = {}", 16 * AT_THE_DOOR));
     let running = shop.start();
     let port = running.listen.port();
     let mut first = Line::to(port, 0);
