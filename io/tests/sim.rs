@@ -321,6 +321,22 @@ fn faults_lose_double_and_reset_as_they_say() {
 }
 
 #[test]
+fn a_reader_never_sees_a_gap_where_the_network_reset() {
+    let mut resets = 0;
+    for seed in 0..60 {
+        let mut world = world_of_callers(seed, 40);
+        world.set_faults(Box::<Mean>::default());
+        assert!(world.run_until_idle(60 * NS_PER_S));
+        for number in 0..40 {
+            let part = caller(&world, number);
+            assert!(part.text.starts_with(&part.echoed), "seed {seed}, {number}");
+            resets += usize::from(part.ends[..] == [CloseCause::Reset]);
+        }
+    }
+    assert!(resets > 100, "{resets} resets");
+}
+
+#[test]
 fn the_wall_clock_steps_and_the_monotonic_one_does_not() {
     let mut world = world_of_callers(2, 1);
     world.run_for(2 * NS_PER_MS);

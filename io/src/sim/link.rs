@@ -120,6 +120,8 @@ pub(super) struct Link {
     pub token: ConnectToken,
     pub ends: [End; 2],
     pub pipes: [Pipe; 2],
+    /// The network reset it: nothing that is sent from then on arrives, or a reader would see a gap.
+    pub broken: bool,
 }
 
 impl End {
@@ -183,6 +185,7 @@ impl Links {
                 token: dialer.token,
                 ends: [End::new(), End::new()],
                 pipes: [Pipe::default(), Pipe::default()],
+                broken: false,
             });
             (self.links.len() - 1) as u32
         });
@@ -191,6 +194,7 @@ impl Links {
         link.to = dialer.to;
         link.from = dialer.from;
         link.token = dialer.token;
+        link.broken = false;
         link.ends = [End::new(), End::new()];
         link.ends[0].part = dialer.part;
         link.ends[0].conn = dialer.conn;

@@ -164,6 +164,10 @@ impl World {
             if link.ends[side].state != EndState::Open {
                 return;
             }
+            if link.broken {
+                link.pipes[side].unsent.clear();
+                return;
+            }
             let pipe = &link.pipes[side];
             // A driver that receives drains the window into its own input buffer, up to that buffer's size.
             let kept_bytes = pipe.kept.len();
@@ -335,6 +339,7 @@ impl World {
         let Some(link) = self.links.get_mut(end) else {
             return;
         };
+        link.broken = true;
         for pipe in &mut link.pipes {
             pipe.wire.clear();
             pipe.unsent.clear();
