@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.." || exit 2
 
 export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 # nothing is built twice here: incremental files only cost time
 logs="$(mktemp -d)" || exit 2
-trap 'rm -rf "$logs"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
 only=" $* "
 passed=0 failed=0 skipped=0
 broken=() # names of the steps that failed
@@ -28,6 +28,31 @@ run() {
     count "$name" "$code" "$log"
     [ "$code" = 124 ] && echo "   no end after $limit_s s: stopped"
     printf '== %s: %s after %d s\n' "$name" "$([ "$code" = 0 ] && echo ok || echo "FAILED (exit $code)")" $((SECONDS - start_s))
+}
+
+# behind SECONDS NAME COMMAND...: a step that runs beside the others, at the lowest priority; `await NAME` shows it.
+behind() {
+    local limit_s="$1" name="$2"
+    shift 2
+    if [ "$only" != "  " ] && [[ "$only" != *" $name "* ]]; then return; fi
+    printf '\n== %s: %s (shown below, when it has ended)\n' "$name" "$*"
+    {
+        timeout --kill-after=10 "$limit_s" nice -n 19 "$@" >"$logs/$name" 2>&1
+        echo $? >"$logs/$name.code"
+    } &
+}
+
+# await NAME: waits for a step that runs behind, shows and counts it.
+await() {
+    local name="$1" code
+    if [ "$only" != "  " ] && [[ "$only" != *" $name "* ]]; then return; fi
+    wait
+    code="$(cat "$logs/$name.code")"
+    printf '\n== %s, run beside the steps above:\n' "$name"
+    cat "$logs/$name"
+    count "$name" "$code" "$logs/$name"
+    [ "$code" = 124 ] && echo "   no end in time: stopped"
+    printf '== %s: %s\n' "$name" "$([ "$code" = 0 ] && echo ok || echo "FAILED (exit $code)")"
 }
 
 # Sums the "test result:" lines of a step and its lines that say SKIPPED. A step without such lines is one test.
@@ -84,16 +109,14 @@ need
 
 run 60 fmt cargo fmt --all --check
 run 60 fmt-fuzz cargo fmt --manifest-path tests/fuzz/Cargo.toml --check
-run 900 clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+run 900 clippy cargo clippy --workspace --all-targets --locked --features glommio -- -D warnings
+# weir's readers of foreign bytes against other readers and models, for 60 s each (tests/fuzz/README.md). Beside the
+# tests, which mostly wait for sockets and disks.
+behind 1500 fuzz tests/fuzz/run.sh smoke
 # Unit tests, vectors, properties, stories on every driver, the stores against SQLite, the program's own commands.
 run 1800 tests cargo test --workspace --locked --no-fail-fast
 # The driver behind a cargo feature: the same stories. It builds liburing with the C compiler.
 run 900 glommio cargo test --locked --features glommio --test conformance
-run 300 clippy-glommio cargo clippy -p weir-io --all-targets --locked --features glommio -- -D warnings
-# Which public limiter vectors hold, and which wait for later algorithms (counted above).
-cargo test -q --locked -p weir-core --test limiter_vectors -- --nocapture 2>/dev/null | grep '^limiter vectors'
-# Which public token and hash vectors were judged, and which cannot apply (counted above).
-cargo test -q --locked -p weir-proto --test wycheproof -- --nocapture 2>/dev/null | grep '^wycheproof\|^BLAKE3'
 # The faults that are put in on purpose: each must be found by the check that is there for it.
 planted=(--test ledger_owner)
 for file in src/core/tests/*_planted.rs tests/*_planted.rs; do
@@ -110,8 +133,7 @@ run 300 sim target/release/weir sim --seeds 0..1000 --json
 run 400 torture target/release/weir torture --kills 200 --seed 1 --json
 # The optimised program sells to a crowd; it exits with 1 when a promise breaks.
 run 180 demo target/release/weir demo --buyers 200000 --stock 2000 --json
-# weir's readers of foreign bytes against other readers and models, for 60 s each (tests/fuzz/README.md).
-run 1500 fuzz tests/fuzz/run.sh smoke
+await fuzz
 
 printf '\ntook %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))
 [ "$((passed + failed))" != 0 ] || echo "weir: no step is named $*"

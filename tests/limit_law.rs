@@ -6,6 +6,8 @@
 
 #[path = "bad_input_world/mod.rs"]
 mod bad_input_world;
+#[path = "support/say.rs"]
+mod say;
 
 use bad_input_world::*;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -122,9 +124,9 @@ fn law(policy: &str) {
         due += 1;
     }
     server.stop();
-    println!(
+    say::say(&format!(
         "Retry-After over HTTP: {policy}: {early} early calls refused, {due} calls at their time let in, {void} void"
-    );
+    ));
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn a_ticket_made_by_the_python_snippet_verifies() {
 fn signatures_made_by_the_python_and_the_shell_recipe_are_ours() {
     for program in ["python3", "openssl"] {
         if Command::new(program).arg("version").output().is_err() {
-            println!("SKIPPED: {program} is not installed on this machine");
+            skip(&format!("{program} is not installed on this machine"));
             return;
         }
     }

@@ -14,6 +14,8 @@
 //! - HMAC file, 174 rows: 162 judged; 12 have keys of 16 or 65 bytes, which no `TicketKey` can be made of.
 #![allow(clippy::unwrap_used)] // a test that meets one has failed
 
+#[path = "../../tests/support/say.rs"]
+mod say;
 mod vectors;
 
 use serde_json::Value;
@@ -124,7 +126,10 @@ impl Tally {
             .iter()
             .map(|(what, n)| format!("{n} {what}"))
             .collect();
-        println!("wycheproof {file}: {sum} rows: {}", parts.join(", "));
+        say::say(&format!(
+            "wycheproof {file}: {sum} rows: {}",
+            parts.join(", ")
+        ));
         let counted: Vec<_> = self.0.iter().map(|(what, n)| (*what, *n)).collect();
         assert_eq!(counted, expected);
     }
@@ -399,7 +404,10 @@ fn blake3_rows() {
             hex(&case["derive_key"])[..32]
         );
     }
-    println!("BLAKE3: {} rows x 3 modes judged, 0 wrong", cases.len());
+    say::say(&format!(
+        "BLAKE3: {} rows x 3 modes judged, 0 wrong",
+        cases.len()
+    ));
     assert_eq!(cases.len(), 35);
 }
 

@@ -1,5 +1,7 @@
 //! The shared limiter vectors: every row holds but those about adaptive limits and breakers, which are counted as "later".
 
+#[path = "../../../tests/support/say.rs"]
+mod say;
 mod shard_kit;
 mod vector_kinds;
 
@@ -498,10 +500,10 @@ fn every_row_holds_but_those_about_overload() {
     }
     let of = |status| held.get(status).copied().unwrap_or(0);
     let (conform, adapt, anti) = (of("conform"), of("adapt"), of("anti"));
-    println!(
+    say::say(&format!(
         "limiter vectors: {conform} conform, {adapt} adapt, {anti} anti, {later} later, {wrong} wrong; optional: {} held, {absent} of features that weir does not have",
         of("optional")
-    );
+    ));
     assert_eq!(wrong, 0);
     assert!(
         conform >= 114 && adapt >= 8 && anti >= 9 && of("optional") >= 12 && later <= 5,
