@@ -1,7 +1,8 @@
 //! How a part falls asleep and is woken: the words that threads share, apart from the queues themselves.
 //!
 //! No wake-up is lost and nobody spins: the receiver says that it will sleep, looks into its box again, then sleeps; the
-//! sender puts mail in, then rings only if the receiver said so.
+//! sender puts mail in, then rings only if the receiver said so. `tests/model_mail.rs` runs this very file under every
+//! interleaving and reordering, with loom's atomics in the place of `crate::atomics`.
 
 use crate::atomics::{AtomicBool, Ordering, fence};
 

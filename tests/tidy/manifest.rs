@@ -73,9 +73,11 @@ const ALLOWED: [(&str, &[&str]); 6] = [
 ];
 
 /// What tests of any crate may add.
-const ALLOWED_IN_TESTS: [&str; 7] = [
+const ALLOWED_IN_TESTS: [&str; 9] = [
     "serde_json",
     "proptest",
+    "stateright",
+    "loom",
     "socket2",
     "httparse",
     "libc",
