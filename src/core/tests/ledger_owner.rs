@@ -613,6 +613,26 @@ fn what_stays_unconfirmed_is_sent_again_and_what_is_confirmed_is_not() {
 }
 
 #[test]
+fn a_worker_that_asks_before_the_recovery_is_answered_right_after_it() {
+    let mut bench = Bench::new(10);
+    bench.buy([1, 2, 3]);
+    bench.sync();
+    let (sale, image) = (Arc::clone(&bench.sale), bench.disk.image.clone());
+    let mut bench = Bench::starting(sale, image);
+    bench.turn(vec![Mail::OutboxAsk]);
+    assert!(bench.sent.orders.is_empty() && bench.sent.totals.is_empty());
+    bench.recover();
+    let again: Vec<u64> = bench
+        .sent
+        .orders
+        .iter()
+        .map(|order| order.reservation.0)
+        .collect();
+    assert_eq!(again, [1, 2, 3]);
+    assert_eq!(bench.sent.totals[0], (10, 0), "totals go before the orders");
+}
+
+#[test]
 fn an_outbox_larger_than_a_tick_goes_on_at_the_next_ticks() {
     let count = ORDER_BATCH_MAX * (OUTBOX_CHUNKS_PER_TICK + 1) + 10;
     let mut bench = Bench::new(count as u64);

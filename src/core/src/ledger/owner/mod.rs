@@ -384,6 +384,15 @@ impl Owner {
         }
     }
 
+    /// Starts sending everything unconfirmed to the worker, which is new; before the recovery it is only noted.
+    fn send_outbox(&mut self, fx: &mut Effects) {
+        self.outbox.resend_all();
+        if self.is_serving() {
+            self.outbox.tell_totals(fx);
+            self.outbox.step(&self.ledger, fx);
+        }
+    }
+
     fn take_mail(&mut self, now: Now, mail: Mail, fx: &mut Effects) {
         match mail {
             Mail::Ask(ask) => self.take_up(now, &ask, fx),
@@ -395,11 +404,7 @@ impl Owner {
             Mail::OrdersStopped => self.set_orders_stopped(true, fx),
             Mail::OutboxAsk => {
                 self.set_orders_stopped(false, fx);
-                self.outbox.resend_all();
-                if self.is_serving() {
-                    self.outbox.tell_totals(fx);
-                    self.outbox.step(&self.ledger, fx);
-                }
+                self.send_outbox(fx);
             }
             Mail::StatsAsk => {
                 let stats = self.stats();

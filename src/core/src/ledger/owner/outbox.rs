@@ -78,6 +78,11 @@ impl Outbox {
         self.seen = self.committed;
     }
 
+    /// True while a walk is under way.
+    pub fn is_walking(&self) -> bool {
+        self.walk.is_some()
+    }
+
     /// Tells the worker how many units SQL may let in.
     pub fn tell_totals(&self, fx: &mut Effects) {
         for total in &self.totals {

@@ -40,6 +40,8 @@ impl Owner {
         match started {
             Err(fault) => self.poison(fault, fx),
             Ok((Recovered { ledger, last_seq }, leases)) => {
+                // The worker may have started first: what it asked for is sent now, not when it asks again.
+                let is_asked = self.outbox.is_walking();
                 self.outbox = Outbox::new(&ledger);
                 self.ledger = ledger;
                 self.leases = leases;
@@ -54,6 +56,9 @@ impl Owner {
                 };
                 self.open_sale(now);
                 self.show_recovered(fx);
+                if is_asked {
+                    self.send_outbox(fx);
+                }
             }
         }
     }
