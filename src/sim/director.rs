@@ -36,9 +36,11 @@ use weir_io::sim::{Config, Listen, SimPart, World};
 const CROWD: Addr = Addr::Client(0);
 /// Connections that the buyers may have at a time.
 const CROWD_CONNS_MAX: usize = 2048;
-/// After load and faults: a status that is not terminal by then is limbo (design §12.7). Longer than any order waits for
-/// its payment, so that every one has been paid or closed, and its buyer has asked again.
+/// After load and faults: a status that is not terminal by then is limbo (design §12.7).
 const DRAIN_MS: u64 = 30_000;
+/// At least so much longer than any order waits for its payment: every one has been paid or closed by then, and its
+/// buyer has asked again.
+const ASKS_AGAIN_MS: u64 = 10_000;
 /// Then the two books may take so long to become equal: a sweep, a lost page and its repetition.
 const BOOKS_MS: u64 = 60_000;
 /// How often the books are compared then.
@@ -290,7 +292,8 @@ impl Director {
         if let Some(crowd) = self.world.part_mut::<Crowd>(CROWD) {
             crowd.close();
         }
-        let end_ns = self.now_ns() + DRAIN_MS * NS_PER_MS;
+        let drain_ms = DRAIN_MS.max(self.plan.unpaid_ms_max() + ASKS_AGAIN_MS);
+        let end_ns = self.now_ns() + drain_ms * NS_PER_MS;
         let is_settled = |director: &Self| {
             director
                 .world

@@ -8,6 +8,7 @@ mod check;
 mod crowd;
 mod director;
 mod end;
+mod gates;
 #[cfg(weir_planted)]
 pub mod hunt;
 mod journal;

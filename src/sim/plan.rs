@@ -1,5 +1,6 @@
 //! Everything that one seed decides before its world begins: the sale, the shards' configuration, load, faults' rates.
 
+use super::gates;
 use super::mishap::Mishap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -118,7 +119,7 @@ impl Plan {
         let places = (0..).zip(&sale.activities);
         let skus =
             places.flat_map(|(at, activity)| (0..activity.skus.len()).map(move |sku| (at, sku)));
-        Self {
+        let mut plan = Self {
             shards_count: 1 + rng.below(3) as u16,
             skus: skus.collect(),
             sizes: draw_sizes(rng),
@@ -133,7 +134,9 @@ impl Plan {
             weather: draw_weather(rng, stormy),
             mishaps_count: if stormy == 0 { 0 } else { rng.below(7) },
             mishap_kinds: swarm(rng),
-        }
+        };
+        gates::draw(&mut plan);
+        plan
     }
 
     /// SKUs of this world; they are named 0..this.

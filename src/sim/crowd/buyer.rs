@@ -269,6 +269,6 @@ fn spoil(flaw: Flaw, key: &TicketKey, ticket: &mut Vec<u8>) {
 }
 
 /// What a device calls itself.
-pub(super) fn device_name(device: u64) -> String {
+pub(in crate::sim) fn device_name(device: u64) -> String {
     format!("device-{device}")
 }

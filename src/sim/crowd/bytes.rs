@@ -7,6 +7,7 @@ use weir_core::time::WallMs;
 use weir_proto::addr::Source;
 use weir_proto::ids::ReservationId;
 use weir_proto::payment::sign_callback;
+use weir_proto::signature::Signed;
 
 /// A reply as a buyer reads it.
 pub(super) struct Reply<'a> {
@@ -39,12 +40,12 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// A submit of `wish` with this ticket, quantity and path.
+/// A submit of `wish` with this ticket, quantity and path, signed at `wall` where that is asked for.
 pub(super) fn put_submit(
     plan: &Plan,
     wish: &Wish,
     (ticket, quantity): (&[u8], u32),
-    path: &str,
+    (path, wall): (&str, WallMs),
     out: &mut Vec<u8>,
 ) {
     let key = plan.sku_key(wish.sku);
@@ -59,6 +60,13 @@ pub(super) fn put_submit(
         "POST /v1/seckill/{path} HTTP/1.1\r\nHost: shop.test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
         body.len()
     );
+    let target = format!("/v1/seckill/{path}");
+    let signed = Signed {
+        method: b"POST",
+        target: target.as_bytes(),
+        body: &body,
+    };
+    plan.put_signature(wish.user, signed, wall, out);
     put_who(plan, wish, ticket, out);
     out.extend_from_slice(&body);
 }

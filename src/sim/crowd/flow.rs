@@ -120,7 +120,8 @@ impl Crowd {
             _ => self.plan.activity(known.sku).path_id.as_str(),
         };
         let mut out = Vec::with_capacity(640);
-        bytes::put_submit(&self.plan, known, (&known.ticket, quantity), path, &mut out);
+        let to = (path, now.wall);
+        bytes::put_submit(&self.plan, known, (&known.ticket, quantity), to, &mut out);
         let sent = self.sent(now, wish, what);
         self.send(now, sent, &out, fresh, fx)
     }
@@ -183,7 +184,9 @@ impl Crowd {
                 // A connection without its proxy's word is refused whatever follows; a stall ends with its deadline, and the
                 // door has limits of its own.
                 let proxied = self.plan.shard.source == Source::ProxyProtocol;
-                let limited = matches!(status, 408 | 429);
+                let limited = matches!(status, 408 | 429)
+                    || (status == 403 && self.plan.has_gates())
+                    || (status == 401 && self.plan.shard.signature.is_some());
                 if status != wanted && !(proxied && status == 400) && !limited {
                     self.broken(format!("{wanted} was wanted, but the answer is {status}"));
                 }
@@ -226,7 +229,9 @@ impl Crowd {
             None => self.broken(format!("status {status} with a body that is not ours")),
         }
         let kind = self.kind_of(wish);
-        if kind.is_barred() && self.wishes[wish as usize].queued.is_some() {
+        let known = &self.wishes[wish as usize];
+        let is_barred = kind.is_barred() || self.plan.bars(known.user);
+        if is_barred && known.queued.is_some() {
             self.broken(format!("{kind:?} was answered {code:?}"));
         }
         // Whatever this answer says: an earlier one that did not come may have been a grant.
@@ -337,8 +342,20 @@ impl Crowd {
                     self.come_back(now, wish);
                 }
             }
-            Some(Code::RateLimited | Code::SystemOverloaded | Code::DependencyUnavailable) => {
+            Some(
+                Code::RateLimited
+                | Code::SystemOverloaded
+                | Code::DependencyUnavailable
+                | Code::TemporarilyBanned,
+            ) => {
                 wait_ms = read_u64_member(body, "retry_after_ms").unwrap_or(300);
+            }
+            // Its address was denied from the start: nothing of its can be open.
+            Some(Code::AccessDenied)
+                if self.plan.denies_address(self.wishes[wish as usize].buyer) =>
+            {
+                self.wishes[wish as usize].told = Some(RequestState::Rejected);
+                return;
             }
             Some(Code::SeckillPending) => {}
             // A bad ticket cannot ask either: nothing of its can be open.

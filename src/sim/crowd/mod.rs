@@ -9,7 +9,7 @@ mod flow;
 mod lines;
 mod vandal;
 
-pub(super) use buyer::Wish;
+pub(super) use buyer::{Wish, device_name};
 
 use super::plan::Plan;
 use super::tally::{Sin, SinKind};
