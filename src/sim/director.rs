@@ -38,9 +38,9 @@ const CROWD: Addr = Addr::Client(0);
 const CROWD_CONNS_MAX: usize = 2048;
 /// After load and faults: a status that is not terminal by then is limbo (design §12.7).
 const DRAIN_MS: u64 = 30_000;
-/// At least so much longer than any order waits for its payment: every one has been paid or closed by then, and its
-/// buyer has asked again.
-const ASKS_AGAIN_MS: u64 = 10_000;
+/// At least so much longer than any order waits for its payment, also by a wall clock that has been ahead: every one has
+/// been paid or closed by then, and its buyer has asked again.
+const ASKS_AGAIN_MS: u64 = 21_500;
 /// Then the two books may take so long to become equal: a sweep, a lost page and its repetition.
 const BOOKS_MS: u64 = 60_000;
 /// How often the books are compared then.
