@@ -212,11 +212,8 @@ pub fn run(config: &TortureConfig, children: &Arc<Children>, live: &Live) -> Res
     for tally in tallies {
         all.add(tally?);
     }
-    Ok(TortureReport::new(
-        &all,
-        config.seed,
-        started.elapsed().as_secs(),
-    ))
+    let seconds = started.elapsed().as_secs();
+    Ok(TortureReport::new(all, config.seed, seconds))
 }
 
 fn next(jobs: &Mutex<VecDeque<(Job, u64)>>, live: &Live) -> Option<(Job, u64)> {

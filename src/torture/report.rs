@@ -7,14 +7,14 @@ use serde::Serialize;
 use weir_proto::answer::Code;
 
 /// Counts of one lane, added up at the end.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Tally {
     /// Servers killed under load, in recovery or in a file operation.
     pub kills: u64,
-    /// Sales.
-    pub sales: u64,
     /// Answers that promise something.
     pub acked: u64,
+    /// Sales.
+    pub sales: u64,
     /// Grants among them, each request once.
     pub grants: u64,
     /// Payments that were said to be booked.
@@ -36,6 +36,7 @@ pub struct Tally {
     /// Disks that ran full, small file systems and refused writes together.
     pub full_disks: u64,
     /// Of these, small file systems of their own.
+    #[serde(skip)]
     pub full_file_systems: u64,
     /// Servers that stood still for a while.
     pub pauses: u64,
@@ -48,6 +49,7 @@ pub struct Tally {
     /// Why a fault could not be made here; empty when all were.
     pub not_possible: Vec<String>,
     /// Broken promises.
+    #[serde(skip)]
     pub findings: Findings,
 }
 
@@ -96,10 +98,9 @@ impl Tally {
 /// What `weir torture --json` prints.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TortureReport {
-    /// Servers killed.
-    pub kills: u64,
-    /// Answers that promised something and were compared with the books.
-    pub acked: u64,
+    /// Of all lanes together.
+    #[serde(flatten)]
+    pub tally: Tally,
     /// Grants, payments and closings that were told and are gone.
     pub lost: u64,
     /// Times that more was sold than there is.
@@ -112,49 +113,17 @@ pub struct TortureReport {
     pub other_broken: u64,
     /// Which.
     pub seed: u64,
-    /// Sales.
-    pub sales: u64,
-    /// Grants that were told.
-    pub grants: u64,
-    /// Payments that were told to be booked.
-    pub payments: u64,
-    /// Orders that were told to be closed.
-    pub closings: u64,
-    /// Requests that were told "sold out".
-    pub sold_outs: u64,
-    /// Requests whose server died before it answered.
-    pub unanswered: u64,
-    /// Writes that no sync had covered at the kills.
-    pub unsynced_writes: u64,
-    /// Power cuts whose files were read and compared.
-    pub cuts: u64,
-    /// Syncs that failed.
-    pub sync_errors: u64,
-    /// Writes that failed.
-    pub write_errors: u64,
-    /// Disks that ran full.
-    pub full_disks: u64,
-    /// How: `tmpfs+quota`, or `quota` where no file system may be mounted.
+    /// How disks ran full: `tmpfs+quota`, or `quota` where no file system may be mounted.
     pub full_disk_by: &'static str,
-    /// Servers that stood still.
-    pub pauses: u64,
-    /// Steps of the wall clock.
-    pub clock_jumps: u64,
-    /// Torn ends of the journal.
-    pub torn_tails: u64,
-    /// Flipped bits of the journal.
-    pub flipped_bits: u64,
     /// Seconds that it took.
     pub seconds: u64,
-    /// What could not be tried here, and why.
-    pub not_possible: Vec<String>,
     /// The first broken promises in words.
     pub findings: Vec<String>,
 }
 
 impl TortureReport {
-    /// Of all lanes together.
-    pub fn new(tally: &Tally, seed: u64, seconds: u64) -> Self {
+    /// `tally`: of all lanes together.
+    pub fn new(tally: Tally, seed: u64, seconds: u64) -> Self {
         let found = &tally.findings;
         let lost = [Sin::LostGrant, Sin::LostPayment, Sin::LostClosing]
             .map(|sin| found.count(sin))
@@ -167,36 +136,19 @@ impl TortureReport {
             .take(FINDINGS_MAX)
             .map(|finding| format!("{:?}: {}", finding.sin, finding.what));
         Self {
-            kills: tally.kills,
-            acked: tally.acked,
             lost,
             oversold,
             double_grants,
             disk_faults: tally.sync_errors + tally.write_errors + tally.full_disks,
             other_broken: found.0.len() as u64 - lost - oversold - double_grants,
             seed,
-            sales: tally.sales,
-            grants: tally.grants,
-            payments: tally.payments,
-            closings: tally.closings,
-            sold_outs: tally.sold_outs,
-            unanswered: tally.unanswered,
-            unsynced_writes: tally.unsynced_writes,
-            cuts: tally.cuts,
-            sync_errors: tally.sync_errors,
-            write_errors: tally.write_errors,
-            full_disks: tally.full_disks,
             full_disk_by: match tally.full_file_systems {
                 0 => "quota",
                 _ => "tmpfs+quota",
             },
-            pauses: tally.pauses,
-            clock_jumps: tally.clock_jumps,
-            torn_tails: tally.torn_tails,
-            flipped_bits: tally.flipped_bits,
             seconds,
-            not_possible: tally.not_possible.clone(),
             findings: words.collect(),
+            tally,
         }
     }
 
@@ -207,34 +159,35 @@ impl TortureReport {
 
     /// The report in words; the verdict is its last line.
     pub fn text(&self) -> String {
+        let told = &self.tally;
         let mut out = format!(
             "{} kills in {} sales, {} s (seed {})\n\
              {} answers were compared with the books: {} grants, {} payments, {} closed orders, {} \"sold out\"; {} requests died unanswered\n\
              {} power cuts ({} writes were not synced when the server died)\n\
              disk: {} failed syncs, {} failed writes, {} full disks (by {})\n\
              {} pauses, {} steps of the clock, {} torn tails, {} flipped bits\n",
-            self.kills,
-            self.sales,
+            told.kills,
+            told.sales,
             self.seconds,
             self.seed,
-            self.acked,
-            self.grants,
-            self.payments,
-            self.closings,
-            self.sold_outs,
-            self.unanswered,
-            self.cuts,
-            self.unsynced_writes,
-            self.sync_errors,
-            self.write_errors,
-            self.full_disks,
+            told.acked,
+            told.grants,
+            told.payments,
+            told.closings,
+            told.sold_outs,
+            told.unanswered,
+            told.cuts,
+            told.unsynced_writes,
+            told.sync_errors,
+            told.write_errors,
+            told.full_disks,
             self.full_disk_by,
-            self.pauses,
-            self.clock_jumps,
-            self.torn_tails,
-            self.flipped_bits,
+            told.pauses,
+            told.clock_jumps,
+            told.torn_tails,
+            told.flipped_bits,
         );
-        for what in &self.not_possible {
+        for what in &told.not_possible {
             out += &format!("not tried here: {what}\n");
         }
         for what in &self.findings {

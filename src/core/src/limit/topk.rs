@@ -3,7 +3,8 @@
 //! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams (2005). Called by
 //! the pipeline once per request and dimension. Over a stream of N keys with K places: every key that came more than
 //! N / K times is in the table; a shown count is never below the true one and exceeds it by `error` at most; every
-//! `error` is at most N / K. A lookup walks K words of 8 bytes; the smallest is looked for only when a key is new.
+//! `error` is at most N / K. A lookup walks K words of 8 bytes. Counts only grow, so the smallest is found by a cursor that
+//! goes round and stops at the first place whose count is still the smallest: one step per new key as a rule.
 //! [`HotKeys`] counts in windows, so that what is shown is hot now: the last whole window stays while the next one fills.
 
 use crate::limits::{HOT_KEYS_MAX, HOT_WINDOW_MS};
@@ -30,6 +31,10 @@ pub struct TopK {
     counts: Vec<u64>,
     errors: Vec<u64>,
     seen: u64,
+    /// No count of a full table is below this.
+    least: u64,
+    /// Where a place with that count is looked for first.
+    cursor: usize,
 }
 
 impl TopK {
@@ -42,6 +47,8 @@ impl TopK {
             counts: Vec::with_capacity(places_max),
             errors: Vec::with_capacity(places_max),
             seen: 0,
+            least: 0,
+            cursor: 0,
         }
     }
 
@@ -55,21 +62,29 @@ impl TopK {
             self.counts.push(1);
             self.errors.push(0);
         } else {
-            let (at, least) = self.least();
+            let at = self.find_least();
             self.keys[at] = key;
-            self.errors[at] = least;
-            self.counts[at] = least + 1;
+            self.errors[at] = self.least;
+            self.counts[at] = self.least + 1;
         }
     }
 
-    fn least(&self) -> (usize, u64) {
-        let mut least = (0, self.counts[0]);
-        for (at, &count) in self.counts.iter().enumerate() {
-            if count < least.1 {
-                least = (at, count);
+    /// A place of a full table with the smallest count, which becomes `least`.
+    fn find_least(&mut self) -> usize {
+        loop {
+            for _ in 0..self.places_max {
+                let at = self.cursor;
+                self.cursor = (at + 1) % self.places_max;
+                if self.counts[at] == self.least {
+                    return at;
+                }
             }
+            self.least = self.smallest();
         }
-        least
+    }
+
+    fn smallest(&self) -> u64 {
+        self.counts.iter().copied().min().unwrap_or(0)
     }
 
     /// Keys counted.
@@ -82,7 +97,7 @@ impl TopK {
         if self.keys.len() < self.places_max {
             0
         } else {
-            self.least().1
+            self.smallest()
         }
     }
 
@@ -100,7 +115,7 @@ impl TopK {
         self.keys.clear();
         self.counts.clear();
         self.errors.clear();
-        self.seen = 0;
+        (self.seen, self.least, self.cursor) = (0, 0, 0);
     }
 }
 
