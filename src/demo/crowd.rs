@@ -9,6 +9,7 @@ use super::limits::{
     ACTS_MAX, CLOCK_SLACK_MS, LIMBO_MS, REOPENING_MS, RETURNING_EXTRA, RETURNING_PER_UNIT_PERCENT,
     UNPAID_TIMEOUT_MS,
 };
+use super::parts::Parts;
 use super::tally::{Live, Phase, Shelf, Tally, Told, bump};
 use super::words::{Ask, Flaw, Payment, Words};
 use std::collections::VecDeque;
@@ -57,7 +58,7 @@ pub struct Crowd {
     returning_left: u64,
     /// Buyers who lost; they may come back.
     pub(super) losers: Vec<u32>,
-    pub(super) wins: u64,
+    pub(super) parts: Parts,
     /// First requests without a result.
     pub(super) open_firsts: u64,
     /// Orders that will be closed unpaid and are not yet.
@@ -90,7 +91,7 @@ impl Crowd {
             late_left: cast.buyers / LATE_DIVISOR,
             returning_left: 0,
             losers: Vec::with_capacity(2 * units),
-            wins: 0,
+            parts: Parts::new(cast.stock),
             open_firsts: 0,
             open_unpaid: 0,
             closed: 0,

@@ -117,7 +117,7 @@ impl Kind {
         }
     }
 
-    /// How winner number `win` pays. `early`: its order will be closed while the demo still waits.
+    /// How the winner pays whose turn is number `win`. `early`: its order will be closed while the demo still waits.
     pub const fn payer(win: u64, early: bool) -> Self {
         if early && win % 25 == 3 {
             return Self::PaysNever;

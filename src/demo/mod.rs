@@ -9,6 +9,7 @@ mod books;
 mod crowd;
 mod kinds;
 pub mod limits;
+mod parts;
 mod report;
 mod scene;
 pub(crate) mod server;

@@ -210,27 +210,17 @@ impl Crowd {
 
     /// A unit is held. Starts what the kind does now, and follows the order.
     fn granted(&mut self, now: Now, cue: Cue, poll_ms: u64) {
-        let win = self.wins;
-        self.wins += 1;
         bump(&self.live.granted);
         self.open_firsts -= 1;
         let early = !self.may_have_reopened(now.mono);
-        let unproved = self.unproved_kind(win);
         let act = self.acts.get_mut(cue.act);
         act.stage = Stage::Follow;
-        if let (Kind::Honest, Some(kind)) = (act.kind, unproved) {
-            act.kind = kind;
-            self.tally.kind(Kind::Honest).count -= 1;
-            self.tally.kind(kind).count += u64::from(!kind.needs_win());
+        let part = self.parts.next(act.kind, early);
+        if part.kind != act.kind {
+            self.tally.kind(act.kind).count -= 1;
+            self.tally.kind(part.kind).count += u64::from(!part.kind.needs_win());
         }
-        let act = self.acts.get_mut(cue.act);
-        act.payer = match act.kind {
-            // Its burst comes when the order is paid.
-            Kind::OverLimit => Kind::Pays,
-            // An order that is closed is no first answer any more.
-            Kind::OtherConnection => Kind::payer(win, false),
-            _ => Kind::payer(win, early),
-        };
+        (act.kind, act.payer) = (part.kind, part.payer);
         let (kind, payer, sent) = (act.kind, act.payer, act.sent);
         self.note_reopening(sent);
         self.tally.kind(payer).count += 1;
@@ -249,24 +239,6 @@ impl Crowd {
             _ => {}
         }
         self.send_in(now.mono, poll_ms, cue.act, Move::Status);
-    }
-
-    /// A kind that proves its point after it won, when none of it has won so far: those who came for it met the
-    /// server's cold start and lost. An honest winner of the later half takes its part.
-    fn unproved_kind(&self, win: u64) -> Option<Kind> {
-        if win < self.cast.stock / 2 {
-            return None;
-        }
-        let unproved = |kind: &Kind| {
-            let tally = &self.tally.kinds[*kind as usize];
-            let told = |code: Code| tally.answers[code as usize] > 0;
-            match kind {
-                Kind::OtherBody => !told(Code::RequestIdConflict),
-                Kind::OtherConnection => !told(Code::RequestReplayed),
-                _ => kind.needs_win() && tally.count == 0,
-            }
-        };
-        Kind::ALL.iter().copied().find(unproved)
     }
 
     /// No unit.

@@ -37,6 +37,8 @@ pub fn toml_text(host: &Host, how: How) -> Result<String> {
         ("ops", "listen", text("127.0.0.1:0")),
         ("limits", "instance_rate", many.clone()),
         ("limits", "instance_burst", plenty.clone()),
+        ("limits", "connect_rate", many.clone()),
+        ("limits", "connect_burst", plenty.clone()),
         ("limits", "ip_rate", many.clone()),
         ("limits", "ip_burst", plenty.clone()),
         ("limits", "ip_slots", "64".to_owned()),

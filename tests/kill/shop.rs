@@ -120,6 +120,8 @@ impl Shop {
             ("ops", "listen", "\"127.0.0.1:0\"".to_owned()),
             ("ops", "audit_log", format!("\"{data_text}.audit\"")),
             // One address and few users send all of it: only the ledger shall refuse.
+            ("limits", "connect_rate", many.to_owned()),
+            ("limits", "connect_burst", plenty.to_owned()),
             ("limits", "ip_rate", many.to_owned()),
             ("limits", "ip_burst", plenty.to_owned()),
             ("limits", "ip_slots", "64".to_owned()),
