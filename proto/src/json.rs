@@ -7,6 +7,7 @@
 
 mod text;
 
+pub(crate) use text::plain_bytes;
 pub use text::{JsonText, MEMBER_NAME_BYTES_MAX, MemberName};
 
 use core::fmt;
@@ -241,21 +242,20 @@ impl<'a> Scan<'a> {
     fn integer(&mut self, name: JsonText<'a>) -> Result<Value<'a>, JsonError> {
         let negative = self.peek() == Some(b'-');
         self.at += usize::from(negative);
-        let rest = &self.text.as_bytes()[self.at..];
-        let len = rest.iter().position(|byte| !byte.is_ascii_digit());
-        let digits = &rest[..len.unwrap_or(rest.len())];
-        if digits.is_empty() {
-            return Err(self.syntax());
+        let (number, len) = leading_number(&self.text.as_bytes()[self.at..]);
+        let starts_with_zero = self.peek() == Some(b'0');
+        match len {
+            0 => return Err(self.syntax()),
+            2.. if starts_with_zero => {
+                self.at += 1;
+                return Err(self.syntax());
+            }
+            _ => self.at += len,
         }
-        if digits[0] == b'0' && digits.len() > 1 {
-            self.at += 1;
-            return Err(self.syntax());
-        }
-        self.at += digits.len();
         if let Some(b'.' | b'e' | b'E') = self.peek() {
             return Err(fault(name, MemberFault::NotInteger));
         }
-        match digits_value(digits) {
+        match number {
             Some(number) if !negative => Ok(Value::Integer(number)),
             _ => Ok(Value::OutsideU64),
         }
@@ -303,16 +303,25 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The value of at least one digit without leading zeros; `None` when it is above 2^64-1.
-fn digits_value(digits: &[u8]) -> Option<u64> {
-    let append = |number: u64, digit: &u8| number * 10 + u64::from(digit - b'0');
-    let (head, last) = digits.split_at(digits.len().min(19)); // 10^19-1 fits u64
-    let head = head.iter().fold(0, append);
-    match last {
-        [] => Some(head),
-        [digit] => head.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
-        _ => None,
+/// The value of the digits at the start of `bytes`, `None` when it is above 2^64-1, and how many digits they are.
+fn leading_number(bytes: &[u8]) -> (Option<u64>, usize) {
+    let (mut number, mut len) = (0_u64, 0);
+    let digit_at = |at: usize| {
+        let digit = bytes.get(at)?.wrapping_sub(b'0');
+        (digit < 10).then_some(u64::from(digit))
+    };
+    while len < 19
+        && let Some(digit) = digit_at(len)
+    {
+        number = number * 10 + digit; // 10^19-1 fits u64
+        len += 1;
     }
+    let mut number = Some(number);
+    while let Some(digit) = digit_at(len) {
+        number = number.and_then(|number| number.checked_mul(10)?.checked_add(digit));
+        len += 1;
+    }
+    (number, len)
 }
 
 fn fault(name: JsonText<'_>, fault: MemberFault) -> JsonError {

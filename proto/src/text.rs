@@ -21,7 +21,10 @@ impl<const N: usize> Text<N> {
     /// Copies `bytes`; `None` when longer than `N` or when a byte is not visible ASCII.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let len = u8::try_from(bytes.len()).ok()?;
-        if bytes.len() > N || !bytes.iter().all(u8::is_ascii_graphic) {
+        let is_visible = bytes
+            .iter()
+            .fold(true, |visible, byte| visible & byte.is_ascii_graphic()); // no early end: many bytes at once
+        if bytes.len() > N || !is_visible {
             return None;
         }
         let mut text = Self { len, bytes: [0; N] };

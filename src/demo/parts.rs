@@ -91,7 +91,11 @@ mod tests {
                     // Kinds of the crowd only: the first fifth of the winners may be of any.
                     Kind::of(rng.below(100), 100, seed)
                 };
-                let came = if came.is_refused() { Kind::Honest } else { came };
+                let came = if came.is_refused() {
+                    Kind::Honest
+                } else {
+                    came
+                };
                 let part = parts.next(came, true);
                 played.extend([part.kind, part.payer]);
             }

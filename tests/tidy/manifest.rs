@@ -7,7 +7,14 @@ use toml::{Table, Value};
 const ALLOWED: [(&str, &[&str]); 6] = [
     (
         "weir-proto",
-        &["memchr", "blake3", "sha2", "hmac", "subtle"],
+        &[
+            "memchr",
+            "blake3",
+            "sha2",
+            "hmac",
+            "constant_time_eq",
+            "base64-simd",
+        ],
     ),
     (
         "weir-core",

@@ -7,8 +7,8 @@
 use super::code::{Code, NextAction, RequestState};
 use super::lang::Lang;
 use super::reason::Reason;
-use super::time_text::rfc3339_ms;
 use crate::ids::{RequestId, ReservationId};
+use crate::json::plain_bytes;
 use crate::limits::ANSWER_DETAIL_BYTES_MAX;
 use alloc::vec::Vec;
 
@@ -39,13 +39,13 @@ pub struct AnswerBody<'a> {
     pub opens_in_ms: Option<u64>,
     /// `detail`: which argument was wrong and how, in English; cut at `ANSWER_DETAIL_BYTES_MAX`.
     pub detail: Option<&'a str>,
-    /// The server's clock, milliseconds since 1970.
-    pub server_wall_ms: u64,
+    /// The turn's wall clock in RFC 3339 ([`super::rfc3339_ms`]).
+    pub server_time: &'a [u8; 24],
 }
 
 impl<'a> AnswerBody<'a> {
     /// An answer with what the row of `reason` says and nothing else known.
-    pub fn new(reason: Reason, lang: Lang, server_wall_ms: u64) -> Self {
+    pub fn new(reason: Reason, lang: Lang, server_time: &'a [u8; 24]) -> Self {
         let row = reason.row();
         Self {
             reason,
@@ -60,21 +60,15 @@ impl<'a> AnswerBody<'a> {
             retry_after_ms: None,
             opens_in_ms: None,
             detail: None,
-            server_wall_ms,
+            server_time,
         }
     }
 
     /// Appends the JSON object to `out` (about 350 bytes; under 4 KiB at its longest).
     pub fn encode(&self, out: &mut Vec<u8>) {
         let row = self.reason.row();
-        match self.request_id {
-            Some(request_id) => {
-                out.extend_from_slice(b"{\"request_id\":\"");
-                put_escaped(out, request_id.as_str());
-                out.push(b'"');
-            }
-            None => out.extend_from_slice(b"{\"request_id\":null"),
-        }
+        out.extend_from_slice(b"{\"request_id\":");
+        self.put_request_id(out);
         match self.reservation_id {
             Some(id) => put_reservation(out, id),
             None => out.extend_from_slice(b",\"reservation_id\":null"),
@@ -102,13 +96,36 @@ impl<'a> AnswerBody<'a> {
             None => out.extend_from_slice(b"\",\"next_poll_after_ms\":null"),
         }
         out.extend_from_slice(b",\"server_time\":\"");
-        out.extend_from_slice(&rfc3339_ms(self.server_wall_ms));
+        out.extend_from_slice(self.server_time);
         out.push(b'"');
         self.put_extensions(out);
         out.push(b'}');
     }
 
-    fn put_extensions(&self, out: &mut Vec<u8>) {
+    /// True when the members before `server_time` are those of the reason's row and nothing else.
+    pub(crate) fn is_as_its_row(&self) -> bool {
+        let row = self.reason.row();
+        self.reservation_id.is_none()
+            && self.next_poll_after_ms.is_none()
+            && self.state == row.state
+            && self.retryable == row.retryable
+            && self.next_action == row.next_action
+    }
+
+    /// The value of `request_id`.
+    pub(crate) fn put_request_id(&self, out: &mut Vec<u8>) {
+        match self.request_id {
+            Some(request_id) => {
+                out.push(b'"');
+                put_escaped(out, request_id.as_str());
+                out.push(b'"');
+            }
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+
+    /// The members that only some answers have.
+    pub(crate) fn put_extensions(&self, out: &mut Vec<u8>) {
         if let Some(code) = self.original {
             out.extend_from_slice(b",\"original_code\":\"");
             out.extend_from_slice(code.as_str().as_bytes());
@@ -170,14 +187,14 @@ fn put_u64(out: &mut Vec<u8>, mut value: u64) {
 
 /// Appends `text` as the inside of a JSON string (RFC 8259 §7).
 fn put_escaped(out: &mut Vec<u8>, text: &str) {
-    let bytes = text.as_bytes();
-    let mut plain_from = 0;
-    for (index, &byte) in bytes.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[plain_from..index]);
-        plain_from = index + 1;
+    let mut rest = text.as_bytes();
+    loop {
+        let (plain, special) = rest.split_at(plain_bytes(rest));
+        out.extend_from_slice(plain);
+        let Some((&byte, after)) = special.split_first() else {
+            return;
+        };
+        rest = after;
         if byte >= 0x20 {
             out.extend_from_slice(&[b'\\', byte]);
         } else {
@@ -185,17 +202,17 @@ fn put_escaped(out: &mut Vec<u8>, text: &str) {
             out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 0xf)]]);
         }
     }
-    out.extend_from_slice(&bytes[plain_from..]);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::{read_code, read_state, read_text_member, read_u64_member};
+    use crate::answer::{read_code, read_state, read_text_member, read_u64_member, rfc3339_ms};
     use alloc::string::{String, ToString};
     use alloc::vec;
     use proptest::prelude::*;
 
+    const TIME: &[u8; 24] = b"2026-06-25T12:00:00.123Z";
     const SEED_MEMBERS: [&str; 9] = [
         "request_id",
         "reservation_id",
@@ -218,7 +235,8 @@ mod tests {
     #[test]
     fn the_seeds_example_byte_for_byte() {
         let request_id = RequestId::new(b"req_01J0000").unwrap();
-        let mut body = AnswerBody::new(Reason::Queued, Lang::Zh, 1_782_388_800_123);
+        let time = rfc3339_ms(1_782_388_800_123);
+        let mut body = AnswerBody::new(Reason::Queued, Lang::Zh, &time);
         body.request_id = Some(&request_id);
         body.reservation_id = Some(ReservationId(0x1f));
         body.next_poll_after_ms = Some(500);
@@ -236,7 +254,7 @@ mod tests {
     fn every_reason_in_both_languages_is_json_with_the_seeds_members_in_order() {
         for reason in Reason::ALL.iter().copied() {
             for lang in Lang::ALL {
-                let (bytes, value) = json(&AnswerBody::new(reason, lang, 1));
+                let (bytes, value) = json(&AnswerBody::new(reason, lang, TIME));
                 let row = reason.row();
                 let text = core::str::from_utf8(&bytes).unwrap();
                 let mut at = 0;
@@ -259,7 +277,7 @@ mod tests {
 
     #[test]
     fn extension_members_come_only_when_they_apply() {
-        let mut body = AnswerBody::new(Reason::Replayed, Lang::En, 1);
+        let mut body = AnswerBody::new(Reason::Replayed, Lang::En, TIME);
         body.original = Some(Code::SeckillQueued);
         body.state = RequestState::Paid;
         body.retry_after_ms = Some(0);
@@ -283,7 +301,7 @@ mod tests {
     #[test]
     fn a_long_detail_is_cut_between_characters() {
         let long = "票".repeat(ANSWER_DETAIL_BYTES_MAX);
-        let mut body = AnswerBody::new(Reason::InvalidBody, Lang::En, 1);
+        let mut body = AnswerBody::new(Reason::InvalidBody, Lang::En, TIME);
         body.detail = Some(&long);
         let (_, value) = json(&body);
         let detail = value["detail"].as_str().unwrap();
@@ -311,7 +329,7 @@ mod tests {
     #[test]
     fn the_reservation_reads_as_its_display() {
         for id in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
-            let mut body = AnswerBody::new(Reason::Queued, Lang::En, 1);
+            let mut body = AnswerBody::new(Reason::Queued, Lang::En, TIME);
             body.reservation_id = Some(ReservationId(id));
             assert_eq!(
                 json(&body).1["reservation_id"],
@@ -326,7 +344,8 @@ mod tests {
             id in "[!-~]{1,64}", detail in any::<String>(), wall_ms in any::<u64>(), ms in any::<u64>(),
         ) {
             let request_id = RequestId::new(id.as_bytes()).unwrap();
-            let mut body = AnswerBody::new(Reason::LimitedUser, Lang::Zh, wall_ms);
+            let time = rfc3339_ms(wall_ms);
+            let mut body = AnswerBody::new(Reason::LimitedUser, Lang::Zh, &time);
             body.request_id = Some(&request_id);
             body.retry_after_ms = Some(ms);
             body.detail = Some(&detail);
@@ -344,7 +363,7 @@ mod tests {
     fn members_inside_a_string_are_not_members() {
         let request_id =
             RequestId::new(b"\",\"code\":\"SECKILL_QUEUED\",\"retry_after_ms\":7,\"").unwrap();
-        let mut body = AnswerBody::new(Reason::LimitedUser, Lang::En, 1);
+        let mut body = AnswerBody::new(Reason::LimitedUser, Lang::En, TIME);
         body.request_id = Some(&request_id);
         body.retry_after_ms = Some(42);
         let mut out = vec![];

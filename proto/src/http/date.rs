@@ -1,14 +1,17 @@
-//! The Date of answers: IMF-fixdate by integer arithmetic, written once a second (RFC 9110 §5.6.7, §6.6.1).
+//! The Date of answers: IMF-fixdate by integer arithmetic, written once a second (RFC 9110 §5.6.7, §6.6.1); and their
+//! `server_time`, written once a turn.
 //!
-//! A shard keeps one `DateCache` and updates it once per turn with the turn's wall time.
+//! A shard keeps one `DateCache` and moves it with the turn's wall time.
 
-use crate::answer::civil_time;
+use crate::answer::{civil_time, rfc3339_ms};
 
-/// The current date as text; starts at the epoch.
+/// The current time as text; starts at the epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct DateCache {
+    wall_ms: u64,
     second: u64,
     text: [u8; 29],
+    server_time: [u8; 24],
 }
 
 const DAYS: &[u8; 21] = b"SunMonTueWedThuFriSat";
@@ -17,15 +20,22 @@ const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
 impl Default for DateCache {
     fn default() -> Self {
         Self {
+            wall_ms: 0,
             second: 0,
             text: *b"Thu, 01 Jan 1970 00:00:00 GMT",
+            server_time: rfc3339_ms(0),
         }
     }
 }
 
 impl DateCache {
-    /// Moves to `wall_ms`, milliseconds since the epoch; writes only when the second changed. Years end at 9999.
+    /// Moves to `wall_ms`, milliseconds since the epoch; writes only what changed. Years end at 9999.
     pub fn update(&mut self, wall_ms: u64) {
+        if wall_ms == self.wall_ms {
+            return;
+        }
+        self.wall_ms = wall_ms;
+        self.server_time = rfc3339_ms(wall_ms);
         let second = wall_ms / 1000;
         if second == self.second {
             return;
@@ -47,6 +57,11 @@ impl DateCache {
     /// The 29 bytes, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
     pub fn text(&self) -> &[u8; 29] {
         &self.text
+    }
+
+    /// The 24 bytes of the same instant in RFC 3339, such as `1994-11-06T08:49:37.000Z`.
+    pub fn server_time(&self) -> &[u8; 24] {
+        &self.server_time
     }
 
     /// `value` below 100.
@@ -98,6 +113,7 @@ mod tests {
         {
             date.update(second * 1000);
             assert_eq!(*date.text(), at(second), "{second}");
+            assert_eq!(*date.server_time(), rfc3339_ms(second * 1000));
         }
     }
 }

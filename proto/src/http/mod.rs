@@ -11,6 +11,7 @@ mod cursor;
 pub mod date;
 mod facts;
 mod field;
+pub mod letter;
 mod parser;
 pub mod quota;
 mod reject;

@@ -182,9 +182,9 @@ pub struct OpenResponse {
     head_only: bool,
 }
 
-const LENGTH: &[u8] = b"Content-Length: 000\r\n\r\n";
+pub(super) const LENGTH: &[u8] = b"Content-Length: 000\r\n\r\n";
 /// Digits reserved for the length: our bodies have 100 to 999 bytes, then nothing is moved.
-const LENGTH_DIGITS: usize = 3;
+pub(super) const LENGTH_DIGITS: usize = 3;
 
 /// Writes the head of an answer to the end of `out`; the caller appends the body to `out`, then calls `finish`.
 pub fn begin(out: &mut Vec<u8>, status: Status, meta: &Meta<'_>) -> OpenResponse {
@@ -213,6 +213,11 @@ pub(super) fn put_open_head(out: &mut Vec<u8>, status: Status, meta: &Meta<'_>) 
     } else {
         b"\r\n"
     });
+    put_extra_lines(out, meta);
+}
+
+/// The lines that only some answers have.
+pub(super) fn put_extra_lines(out: &mut Vec<u8>, meta: &Meta<'_>) {
     if let Some(seconds) = meta.retry_after_s {
         put_number(out, b"Retry-After: ", seconds);
     }

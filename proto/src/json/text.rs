@@ -64,8 +64,7 @@ impl<'a> JsonText<'a> {
         let mut at = 0;
         let mut escaped = false;
         loop {
-            let plain = bytes[at..].iter().position(|&byte| is_special(byte));
-            at = plain.map_or(bytes.len(), |plain| at + plain);
+            at += plain_bytes(&bytes[at..]);
             match bytes.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => {
@@ -177,9 +176,30 @@ impl Iterator for Decoded<'_> {
     }
 }
 
-/// Ends a run of plain bytes: RFC 8259 §7 wants these escaped.
-fn is_special(byte: u8) -> bool {
-    byte < 0x20 || byte == b'"' || byte == b'\\'
+/// How many bytes at the start of `bytes` need no escape (RFC 8259 §7), eight at a time.
+pub(crate) fn plain_bytes(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk() {
+        let special = special_of_eight(u64::from_le_bytes(*chunk));
+        if special != 0 {
+            return at + special.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let is_special = |&byte: &u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    let rest = bytes[at..].iter().position(is_special);
+    rest.map_or(bytes.len(), |rest| at + rest)
+}
+
+/// The high bit of bytes below 0x20, quotes and backslashes. A borrow may mark bytes above the lowest of them, never below.
+fn special_of_eight(eight: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = ONES << 7;
+    let zero_or_above = |word: u64| word.wrapping_sub(ONES) & !word;
+    let control = eight.wrapping_sub(ONES * 0x20) & !eight;
+    let quote = zero_or_above(eight ^ (ONES * b'"' as u64));
+    let backslash = zero_or_above(eight ^ (ONES * b'\\' as u64));
+    (control | quote | backslash) & HIGH
 }
 
 fn is_high(unit: u32) -> bool {
@@ -211,4 +231,32 @@ fn hex_unit(bytes: &[u8]) -> Option<u32> {
     bytes.get(2..6)?.iter().try_fold(0, |unit, &byte| {
         Some(unit << 4 | char::from(byte).to_digit(16)?)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte value at every place of two words, before and after another special byte.
+    #[test]
+    fn plain_bytes_ends_at_the_first_byte_that_needs_an_escape() {
+        let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+        for len in 0..=20 {
+            for at in 0..len {
+                for byte in 0..=255 {
+                    for later in [b'a', b'"', 0x1f, 0x20, 0x80, 0xff] {
+                        let mut bytes = [b'!'; 20];
+                        bytes[at + 1..].fill(later);
+                        bytes[at] = byte;
+                        let first = bytes[..len].iter().position(|&byte| is_special(byte));
+                        assert_eq!(
+                            plain_bytes(&bytes[..len]),
+                            first.unwrap_or(len),
+                            "{bytes:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
 }

@@ -4,21 +4,9 @@
 //! (padding, white space, the `+/` alphabet, non-zero trailing bits), so no bit of a ticket can be changed unseen.
 
 use alloc::vec::Vec;
+use base64_simd::{Out, URL_SAFE_NO_PAD};
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// Marks a byte outside the alphabet; its high bits survive the OR of four values.
-const BAD: u8 = 0xff;
-
-const VALUES: [u8; 256] = {
-    let mut values = [BAD; 256];
-    let mut index = 0;
-    while index < 64 {
-        values[ALPHABET[index] as usize] = index as u8;
-        index += 1;
-    }
-    values
-};
 
 /// The characters that `bytes` bytes take.
 pub const fn encoded_len(bytes: usize) -> usize {
@@ -38,35 +26,8 @@ pub const fn decoded_len(chars: usize) -> Option<usize> {
 /// does not fit.
 pub fn decode<'o>(text: &[u8], out: &'o mut [u8]) -> Option<&'o [u8]> {
     let out = out.get_mut(..decoded_len(text.len())?)?;
-    let mut quads = text.chunks_exact(4);
-    let mut triples = out.chunks_exact_mut(3);
-    let mut seen = 0;
-    for (quad, triple) in quads.by_ref().zip(triples.by_ref()) {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|i| VALUES[usize::from(quad[i])]);
-        seen |= a | b | c | d;
-        triple.copy_from_slice(&[a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d]);
-    }
-    let rest = triples.into_remainder();
-    match *quads.remainder() {
-        [a, b] => {
-            let [a, b] = [a, b].map(|byte| VALUES[usize::from(byte)]);
-            seen |= a | b;
-            rest[0] = a << 2 | b >> 4;
-            if b & 0x0f != 0 {
-                return None; // RFC 4648 §3.5: the unused bits are zero
-            }
-        }
-        [a, b, c] => {
-            let [a, b, c] = [a, b, c].map(|byte| VALUES[usize::from(byte)]);
-            seen |= a | b | c;
-            rest.copy_from_slice(&[a << 2 | b >> 4, b << 4 | c >> 2]);
-            if c & 0x03 != 0 {
-                return None; // as above
-            }
-        }
-        _ => {}
-    }
-    (seen < 64).then_some(out)
+    let decoded = URL_SAFE_NO_PAD.decode(text, Out::from_slice(out)).ok()?;
+    Some(decoded)
 }
 
 /// Encodes `bytes` into the front of `out` and gives the characters written.

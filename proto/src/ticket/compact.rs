@@ -39,6 +39,7 @@ pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<(Claims, KeyI
     let key = ring.find(kid).ok_or(TicketReject::Kid)?;
     let (claims, mac) = sealed.split_at(CLAIMS_BYTES);
     let claims = claims.try_into().expect("split at the length of claims");
+    let mac = mac.try_into().expect("and the MAC is the rest");
     if !same_mac(&mac_of(key, claims), mac) {
         return Err(TicketReject::Signature);
     }

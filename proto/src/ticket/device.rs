@@ -6,7 +6,6 @@
 use super::base64url;
 use crate::limits::DEVICE_BYTES_MAX;
 use core::fmt;
-use subtle::ConstantTimeEq;
 
 /// Bytes of a device hash.
 pub const DEVICE_HASH_BYTES: usize = 16;
@@ -92,7 +91,7 @@ impl DeviceClaim {
             Self::Foreign => false,
             Self::Hash(claim) => device
                 .and_then(|raw| device_hash(salt, raw))
-                .is_some_and(|hash| hash.ct_eq(claim).into()),
+                .is_some_and(|hash| constant_time_eq::constant_time_eq_16(&hash, claim)),
         }
     }
 }

@@ -9,7 +9,6 @@ use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use core::fmt;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use subtle::ConstantTimeEq;
 
 /// Names the compact form to `derive_key`; a new form takes a new text.
 const COMPACT_CONTEXT: &str = "weir 2026-11-30 compact ticket w1 MAC";
@@ -112,8 +111,8 @@ impl TicketKey {
 }
 
 /// Compares two MACs in a time that does not depend on where they differ.
-pub(crate) fn same_mac(ours: &[u8; MAC_BYTES], theirs: &[u8]) -> bool {
-    ours[..].ct_eq(theirs).into()
+pub(crate) fn same_mac(ours: &[u8; MAC_BYTES], theirs: &[u8; MAC_BYTES]) -> bool {
+    constant_time_eq::constant_time_eq_32(ours, theirs)
 }
 
 /// The live keys: `signing` mints and verifies, `other` only verifies.

@@ -16,7 +16,7 @@ pub(super) struct Limits {
 }
 
 /// What an admitted call's reply says of its limit.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// For the headers.
     pub quota: Option<Quota>,

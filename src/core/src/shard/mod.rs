@@ -40,7 +40,7 @@ use self::door::Door;
 use self::gates::Gates;
 use self::intake::Intake;
 use self::known::KnownCache;
-use self::limits::Limits;
+use self::limits::{Limits, Told};
 use self::paused::Paused;
 use self::replies::Replies;
 use self::reply::{Reply, Stationery};
@@ -58,6 +58,7 @@ use alloc::vec::Vec;
 use weir_proto::addr::unmapped;
 use weir_proto::answer::Reason;
 use weir_proto::http::date::DateCache;
+use weir_proto::http::letter::Letters;
 use weir_proto::ids::KeyId;
 use weir_proto::limits::BODY_BYTES_MAX;
 
@@ -85,6 +86,7 @@ pub struct Shard {
     counters: Counters,
     rng: Rng,
     date: DateCache,
+    letters: Letters,
     paused: Paused,
     due_slots: Vec<u32>,
     /// Since when every SKU has a view.
@@ -146,6 +148,7 @@ impl Shard {
             counters: Counters::new(),
             rng: Rng::new(config.seed).fork(),
             date: DateCache::default(),
+            letters: Letters::new(),
             paused: Paused::new(config.conns_max),
             due_slots: Vec::with_capacity(config.conns_max),
             views_since: None,
@@ -220,7 +223,14 @@ impl Shard {
         request: Option<&RequestName>,
         fx: &mut Effects,
     ) {
-        let reply = &reply.told(&reply_to.told);
+        self.date.update(now.wall.0);
+        let told;
+        let reply = if reply_to.told == Told::default() {
+            reply
+        } else {
+            told = reply.told(&reply_to.told);
+            &told
+        };
         let latency_us = now.mono.since(reply_to.arrived) / 1_000;
         if !reply.preflight {
             self.counters.reply(reply.reason, latency_us);
@@ -228,7 +238,7 @@ impl Shard {
         }
         let stationery = Stationery {
             date: &self.date,
-            wall: now.wall,
+            letters: &self.letters,
             origins: &self.config.origins,
         };
         let place = (reply_to.conn, reply_to.seq);
@@ -251,8 +261,8 @@ impl Shard {
 
     /// Decides all that was staged in this turn, in arrival order.
     fn decide(&mut self, now: Now, fx: &mut Effects) {
-        for index in 0..self.staged.len() {
-            let staged = self.staged.call(index);
+        let calls = self.staged.take_calls();
+        for staged in &calls {
             self.verified_kid = KeyId::default();
             let (reply, name) = match &staged.call {
                 Call::Submit(call) => (
@@ -267,7 +277,7 @@ impl Shard {
                 self.reply(now, &staged.reply_to, &reply, name.as_ref(), fx);
             }
         }
-        self.staged.clear();
+        self.staged.clear(calls);
     }
 
     fn expire_conns(&mut self, now: Now, fx: &mut Effects) {
@@ -314,8 +324,7 @@ fn slot_caps(config: &ShardConfig) -> SlotCaps {
 }
 
 impl Handler for Shard {
-    fn on_start(&mut self, now: Now, fx: &mut Effects) {
-        self.date.update(now.wall.0);
+    fn on_start(&mut self, _now: Now, fx: &mut Effects) {
         fx.accept(false);
         fx.post(Addr::Owner, Mail::ViewsAsk(self.config.shard));
     }
@@ -339,7 +348,6 @@ impl Handler for Shard {
     }
 
     fn on_flush(&mut self, now: Now, fx: &mut Effects) {
-        self.date.update(now.wall.0);
         self.decide(now, fx);
         self.draw_leases(now, fx); // after the decisions: it sees what they used
         self.paused.resume(&mut self.conns, &self.replies, fx); // after the replies: they made room

@@ -4,15 +4,15 @@
 //! [`Reply::write`] into the outbox. Invariant: writing allocates nothing beyond the outbox's growth.
 
 use super::limits::Told;
-use crate::time::WallMs;
 use alloc::vec::Vec;
 use core::fmt;
 use weir_proto::answer::{AnswerBody, Code, Lang, Reason, RequestState, retry_after_header_s};
 use weir_proto::http::Connection;
 use weir_proto::http::cors::write_preflight;
 use weir_proto::http::date::DateCache;
+use weir_proto::http::letter::Letters;
 use weir_proto::http::quota::Quota;
-use weir_proto::http::response::{self, Meta, Status};
+use weir_proto::http::response::Meta;
 use weir_proto::ids::{RequestId, ReservationId};
 
 /// What a request says about how it wants to be answered.
@@ -152,10 +152,7 @@ impl Reply {
             write_preflight(out, &meta);
             return;
         }
-        let status = Status::from_code(row.http_status)
-            .expect("a test holds the table to statuses that we can write");
-        let open = response::begin(out, status, &meta);
-        let mut body = AnswerBody::new(self.reason, manner.lang, stationery.wall.0);
+        let mut body = AnswerBody::new(self.reason, manner.lang, stationery.date.server_time());
         body.request_id = (!self.request_id.is_empty()).then_some(&self.request_id);
         body.reservation_id = self.reservation;
         body.state = self.state.unwrap_or(row.state);
@@ -165,33 +162,17 @@ impl Reply {
         body.opens_in_ms = self.opens_in_ms;
         let detail = self.detail.as_str();
         body.detail = (!detail.is_empty()).then_some(detail);
-        body.encode(out);
-        open.finish(out);
+        stationery.letters.write(out, &meta, &body);
     }
 }
 
 /// What every reply of a turn shares.
 #[derive(Clone, Copy, Debug)]
 pub struct Stationery<'a> {
-    /// The turn's date.
+    /// The turn's time.
     pub date: &'a DateCache,
-    /// The turn's wall clock.
-    pub wall: WallMs,
+    /// Answers written ahead.
+    pub letters: &'a Letters,
     /// Configured origins.
     pub origins: &'a [Vec<u8>],
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_has_a_status_line() {
-        for reason in Reason::ALL {
-            assert!(
-                Status::from_code(reason.row().http_status).is_some(),
-                "{reason:?}"
-            );
-        }
-    }
 }

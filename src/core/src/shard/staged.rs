@@ -168,18 +168,15 @@ impl Staged {
         &self.bytes[range]
     }
 
-    /// Requests staged.
-    pub fn len(&self) -> usize {
-        self.calls.len()
+    /// The turn's requests, to be decided while [`Self::bytes`] still holds what they keep; they come back with
+    /// [`Self::clear`].
+    pub fn take_calls(&mut self) -> Vec<StagedCall> {
+        core::mem::take(&mut self.calls)
     }
 
-    /// The request at `index`.
-    pub fn call(&self, index: usize) -> StagedCall {
-        self.calls[index]
-    }
-
-    /// Forgets the turn's requests; keeps the room.
-    pub fn clear(&mut self) {
+    /// Forgets the turn's requests; keeps their room.
+    pub fn clear(&mut self, calls: Vec<StagedCall>) {
+        self.calls = calls;
         self.calls.clear();
         self.bytes.clear();
     }
