@@ -1,6 +1,6 @@
 //! What the driver alone costs: answers every receive with the same 100 bytes.
 //!
-//! `cargo run --release -p weir-io --example null -- [port [core]]`, then `taskset -c 1 wrk -t1 -c64 -d5 http://127.0.0.1:PORT/`,
+//! `cargo run --release -p weir-io --example null -- [port [core [direct]]]`, then `taskset -c 1 wrk -t1 -c64 -d5 http://127.0.0.1:PORT/`,
 //! then SIGTERM: prints answers and CPU per answer of the ring's thread.
 
 use std::sync::Arc;
@@ -71,6 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let port: u16 = args.next().map_or(Ok(0), |text| text.parse())?;
     let cpu = args.next().map(|text| text.parse()).transpose()?;
+    let direct = args.next().is_some_and(|word| word == "direct");
     signals::block()?;
     rlimit::raise_open_files()?;
     let addr = Addr::Shard(ShardId(0));
@@ -83,6 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = DriverConfig::new(addr);
     config.listen = Some(listen);
     config.cpu = cpu;
+    config.direct = direct;
     println!("{} KiB planned", uring::memory_needed(&config) / 1024);
     {
         let drain = Arc::clone(&drain);

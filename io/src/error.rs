@@ -36,6 +36,11 @@ pub enum DriverError {
         /// What it may be.
         allowed: &'static str,
     },
+    /// A ring's table of direct descriptors may not be so large.
+    Table {
+        /// Places: one per connection, and some for the accepts under way.
+        places: u32,
+    },
     /// The post office has no box for this part.
     NoMailbox(Addr),
     /// Another driver already empties this part's box.
@@ -119,6 +124,11 @@ impl fmt::Display for DriverError {
                 value,
                 allowed,
             } => write!(f, "{key} = {value} is not possible; allowed: {allowed}"),
+            Self::Table { places } => write!(
+                f,
+                "a ring's table of {places} direct descriptors is larger than the kernel allows: raise the limit of open files \
+                 (`ulimit -Hn`, LimitNOFILE= in systemd), which bounds it, lower server.conns_max, or use more shards"
+            ),
             Self::NoMailbox(addr) => write!(f, "{addr:?} has no box in the post office"),
             Self::MailboxTaken(addr) => {
                 write!(

@@ -35,6 +35,9 @@ pub const PARKED_MAX: usize = LISTEN_BACKLOG as usize;
 /// Clients that a task accepts before the turns go on: they say when there is no slot for more. A quarter of what one turn
 /// takes, so that receives keep their share.
 pub const ACCEPTS_IN_A_ROW_MAX: u32 = 64;
+/// Direct accepts of one ring at once, each of one client: a burst is taken in at this many per turn, and as many places
+/// of the ring's table are kept for clients who have no slot yet. A quarter of what one turn takes, as above.
+pub const DIRECT_ACCEPTS_MAX: u32 = 64;
 /// Pause after an accept failed for want of descriptors or memory: long enough not to spin, short enough that
 /// accepting is alive again within 100 ms of descriptors coming free (field bug R63).
 pub const ACCEPT_RETRY_MS: u64 = 50;

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::process::ExitCode;
 use stories::on_sim::OnSim;
-use stories::on_sockets::{OnSockets, Size};
+use stories::on_sockets::{OnSockets, Size, Which};
 use stories::{STORIES, Scope, Story};
 use weir_io::choice::{DriverKind, HAS_GLOMMIO};
 
@@ -30,6 +30,10 @@ enum Fate {
 
 /// Why a story of scope "uring alone" is not told elsewhere.
 const NO_RING: &str = "no ring of our own";
+/// The same of scope "direct alone".
+const NOT_DIRECT: &str = "no direct descriptors";
+/// Why a story of scope "few descriptors" is not told there.
+const NEEDS_NONE: &str = "no need of descriptors for its clients";
 
 impl Fate {
     fn text(self) -> &'static str {
@@ -44,33 +48,30 @@ impl Fate {
 /// A column of the table.
 #[derive(Clone, Copy)]
 enum Column {
-    Sockets(DriverKind),
+    Sockets(Which),
     Sim,
 }
 
 /// In the table's order.
-const COLUMNS: [Column; 5] = [
-    Column::Sockets(DriverKind::Uring),
-    Column::Sockets(DriverKind::Monoio),
-    Column::Sockets(DriverKind::Epoll),
-    Column::Sim,
-    Column::Sockets(DriverKind::Glommio),
-];
+fn columns() -> impl Iterator<Item = Column> {
+    let sockets = Which::ALL.into_iter().map(Column::Sockets);
+    sockets.chain([Column::Sim])
+}
 
 impl Column {
     fn name(self) -> &'static str {
         match self {
-            Self::Sockets(kind) => kind.name(),
+            Self::Sockets(which) => which.name(),
             Self::Sim => "sim",
         }
     }
 
     fn play(self, story: &Story) -> Fate {
         match self {
-            Self::Sockets(DriverKind::Glommio) if !HAS_GLOMMIO => {
+            Self::Sockets(which) if which.kind == DriverKind::Glommio && !HAS_GLOMMIO => {
                 Fate::NotApplicable("not been built: cargo feature glommio")
             }
-            Self::Sockets(kind) => on_sockets(kind, story),
+            Self::Sockets(which) => on_sockets(which, story),
             Self::Sim => on_sim(story),
         }
     }
@@ -91,6 +92,7 @@ fn on_sim(story: &Story) -> Fate {
         Scope::Every => {}
         Scope::FewDescriptors => return Fate::NotApplicable("no descriptors that could run out"),
         Scope::UringTiny | Scope::UringShortQueue => return Fate::NotApplicable(NO_RING),
+        Scope::DirectAlone => return Fate::NotApplicable(NOT_DIRECT),
     }
     let play = |seed| {
         let mut h = OnSim::new(seed);
@@ -111,10 +113,12 @@ fn on_sim(story: &Story) -> Fate {
     Fate::Passed
 }
 
-fn on_sockets(kind: DriverKind, story: &Story) -> Fate {
-    let is_uring = kind == DriverKind::Uring;
+fn on_sockets(which: Which, story: &Story) -> Fate {
+    let is_uring = which.kind == DriverKind::Uring;
     let sizes: &[Size] = match story.scope {
-        Scope::FewDescriptors => &[],
+        Scope::FewDescriptors if which.direct => return Fate::NotApplicable(NEEDS_NONE),
+        Scope::DirectAlone if !which.direct => return Fate::NotApplicable(NOT_DIRECT),
+        Scope::FewDescriptors | Scope::DirectAlone => &[],
         Scope::Every => &[Size::Usual, Size::Tiny],
         Scope::UringTiny | Scope::UringShortQueue if !is_uring => {
             return Fate::NotApplicable(NO_RING);
@@ -122,12 +126,12 @@ fn on_sockets(kind: DriverKind, story: &Story) -> Fate {
         Scope::UringTiny => &[Size::Tiny],
         Scope::UringShortQueue => &[Size::ShortQueue],
     };
-    caught(story, kind.name(), || {
+    caught(story, which.name(), || {
         if sizes.is_empty() {
-            play_with_few_descriptors(kind, story);
+            play_with_few_descriptors(which, story);
         }
         for &size in sizes {
-            story.play(&mut OnSockets::new(kind, size));
+            story.play(&mut OnSockets::new(which, size));
         }
     })
 }
@@ -135,24 +139,22 @@ fn on_sockets(kind: DriverKind, story: &Story) -> Fate {
 /// The argument before a driver's and a story's name that plays just that, here.
 const PLAY_HERE: &str = "--play-here-on";
 
-fn play_with_few_descriptors(kind: DriverKind, story: &Story) {
+fn play_with_few_descriptors(which: Which, story: &Story) {
     let itself = std::env::current_exe().expect("this process has a file");
     let status = Command::new("sh")
         .args(["-c", "ulimit -n 128 && exec \"$0\" \"$@\""])
         .arg(itself)
-        .args([PLAY_HERE, kind.name(), story.name])
+        .args([PLAY_HERE, which.name(), story.name])
         .status();
     let status = status.expect("sh can be started");
     assert!(status.success(), "its process ended with {status}");
 }
 
 fn play_here(driver: &str, name: &str) {
-    let kind = DriverKind::ALL
-        .into_iter()
-        .find(|kind| kind.name() == driver);
+    let which = Which::ALL.into_iter().find(|which| which.name() == driver);
     let story = STORIES.iter().find(|story| story.name == name);
-    let (kind, story) = kind.zip(story).expect("the parent names one of each");
-    story.play(&mut OnSockets::new(kind, Size::Usual));
+    let (which, story) = which.zip(story).expect("the parent names one of each");
+    story.play(&mut OnSockets::new(which, Size::Usual));
 }
 
 /// The arguments that choose stories: all that are no options.
@@ -188,21 +190,21 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut table = format!("{:<64}", "story");
-    for column in COLUMNS {
-        table += &format!(" {:<8}", column.name());
+    for column in columns() {
+        table += &format!(" {:<12}", column.name());
     }
     let (mut passed, mut failed) = (0, 0);
     let mut reasons = BTreeSet::new();
     for story in &stories {
         table += &format!("\n{:<64}", story.name);
-        for column in COLUMNS {
+        for column in columns() {
             let fate = column.play(story);
             if let Fate::NotApplicable(reason) = fate {
                 reasons.insert(format!("{} has {reason}", column.name()));
             }
             passed += u32::from(fate == Fate::Passed);
             failed += u32::from(fate == Fate::Failed);
-            table += &format!(" {:<8}", fate.text());
+            table += &format!(" {:<12}", fate.text());
         }
     }
     let left_out = STORIES.len() - stories.len();

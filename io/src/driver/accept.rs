@@ -10,7 +10,6 @@ use super::turn::Phase;
 use crate::error::DriverError;
 use crate::limits::{ACCEPT_RETRY_MS, PARKED_MAX};
 use std::collections::VecDeque;
-use std::net::TcpStream;
 use weir_core::port::Event;
 use weir_core::time::Mono;
 
@@ -24,15 +23,15 @@ enum Accepting {
 
 /// Whether clients are let in, and who was accepted too early.
 #[derive(Debug)]
-pub struct Listener {
+pub struct Listener<S> {
     state: Accepting,
     /// The handler wants connections.
     wanted: bool,
-    parked: VecDeque<TcpStream>,
+    parked: VecDeque<S>,
     retry_due: Option<Mono>,
 }
 
-impl Listener {
+impl<S> Listener<S> {
     /// Wanted from the start; armed at the end of the first turn.
     pub fn new() -> Self {
         Self {
@@ -55,7 +54,7 @@ fn is_of_one_client(errno: i32) -> bool {
 impl<B: Backend> Driver<B> {
     pub(super) fn accept_completed(
         &mut self,
-        socket: Result<TcpStream, i32>,
+        socket: Result<B::Socket, i32>,
         more: bool,
     ) -> Result<(), DriverError> {
         let Some(listener) = &mut self.listener else {
@@ -71,7 +70,8 @@ impl<B: Backend> Driver<B> {
                 } else if listener.parked.len() < PARKED_MAX {
                     listener.parked.push_back(socket);
                 } else {
-                    self.shared.stats.accept_errors.add(1); // closed here
+                    self.shared.stats.accept_errors.add(1);
+                    self.backend.discard(socket);
                 }
             }
             Err(libc::ECANCELED) => {} // we stopped it
@@ -90,9 +90,10 @@ impl<B: Backend> Driver<B> {
     }
 
     /// Shows a new client; the caller knows that a slot is free.
-    fn open(&mut self, socket: TcpStream) -> Result<(), DriverError> {
-        let Ok(peer) = socket.peer_addr() else {
+    fn open(&mut self, socket: B::Socket) -> Result<(), DriverError> {
+        let Some(peer) = self.backend.peer(&socket) else {
             self.shared.stats.accept_errors.add(1); // reset before we looked
+            self.backend.discard(socket);
             return Ok(());
         };
         let conn = self
@@ -137,7 +138,9 @@ impl<B: Backend> Driver<B> {
     /// Closes the sockets that will not get a slot any more.
     pub(super) fn drop_parked(&mut self) {
         if let Some(listener) = &mut self.listener {
-            listener.parked.clear();
+            for socket in listener.parked.drain(..) {
+                self.backend.discard(socket);
+            }
         }
     }
 
@@ -167,13 +170,19 @@ impl<B: Backend> Driver<B> {
             listener.retry_due = None;
         }
         if listener.wanted
-            && listener.state == Accepting::Idle
             && listener.retry_due.is_none()
             && listener.parked.is_empty()
             && self.conns.has_free()
         {
-            self.backend.accept()?;
-            listener.state = Accepting::Armed;
+            let room = self.conns.free_count();
+            match listener.state {
+                Accepting::Idle => {
+                    self.backend.accept(room)?;
+                    listener.state = Accepting::Armed;
+                }
+                Accepting::Armed => self.backend.accept_goes_on(room)?,
+                Accepting::Stopping => {}
+            }
         }
         Ok(())
     }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use weir_core::port::ConnId;
 use weir_core::time::Mono;
 
-/// What became of an operation.
+/// What became of an operation; `S`: a socket as its backend has it.
 #[derive(Debug)]
-pub enum Completion {
+pub enum Completion<S> {
     /// Of [`Backend::accept`]; `more`: it goes on.
     Accept {
         /// The client's socket.
-        socket: Result<TcpStream, i32>,
+        socket: Result<S, i32>,
         /// Another completion of the same operation will follow.
         more: bool,
     },
@@ -29,8 +29,8 @@ pub enum Completion {
         /// Another completion of the same operation will follow.
         more: bool,
     },
-    /// Of [`Backend::recv_stop`].
-    RecvStop(ConnId),
+    /// Of [`Backend::recv_stop`], and of a [`Backend::shutdown`] that was an operation.
+    Ended(ConnId),
     /// Of [`Backend::send`] or [`Backend::send_rest`].
     Send {
         /// For which conn.
@@ -71,15 +71,27 @@ pub enum Wait {
 
 /// See the module. Operations of a conn name it by the id under which its socket was given.
 pub trait Backend {
-    /// Accepts until told to stop, or once (`more` says which).
-    fn accept(&mut self) -> io::Result<()>;
+    /// A client's socket that no conn has yet.
+    type Socket: std::fmt::Debug;
+
+    /// Accepts until told to stop, or once (`more` says which). `room`: so many conns can be opened, at least one.
+    fn accept(&mut self, room: usize) -> io::Result<()>;
+    /// At the end of each turn in which an accept goes on: there is `room` for so many now. For a backend whose accepts
+    /// bring one client each, and so keeps as many under way.
+    fn accept_goes_on(&mut self, _room: usize) -> io::Result<()> {
+        Ok(())
+    }
     /// Ends the accept. Connections not yet accepted stay in the kernel's backlog, so nothing is lost.
     fn accept_stop(&mut self) -> io::Result<()>;
+    /// Whose it is; `None`: the peer was gone before we looked.
+    fn peer(&self, socket: &Self::Socket) -> Option<SocketAddr>;
     /// Takes the socket of a new conn.
     ///
     /// # Errors
     /// The system has no room for it; the socket is closed.
-    fn open(&mut self, conn: ConnId, socket: TcpStream) -> io::Result<()>;
+    fn open(&mut self, conn: ConnId, socket: Self::Socket) -> io::Result<()>;
+    /// Closes a socket that gets no conn.
+    fn discard(&mut self, socket: Self::Socket);
     /// Takes the socket of a conn to be and connects it; ends with `ECANCELED` at `deadline`.
     fn connect(
         &mut self,
@@ -88,8 +100,9 @@ pub trait Backend {
         to: SocketAddr,
         deadline: Mono,
     ) -> io::Result<()>;
-    /// Ends one or both sides: every operation under way on an ended side ends by itself.
-    fn shutdown(&mut self, conn: ConnId, how: Shutdown);
+    /// Ends one or both sides: every operation under way on an ended side ends by itself. True: this is an operation, too.
+    #[must_use]
+    fn shutdown(&mut self, conn: ConnId, how: Shutdown) -> bool;
     /// Closes the socket of a conn without operations under way.
     fn release(&mut self, conn: ConnId);
     /// Receives until told to stop, or once (`more` says which). One at a time per conn.
@@ -111,7 +124,7 @@ pub trait Backend {
     /// Waits for the doorbell.
     fn bell(&mut self) -> io::Result<()>;
     /// Moves completions into `into`, as many as one turn takes. True: more are waiting.
-    fn completions(&mut self, into: &mut Vec<Completion>) -> bool;
+    fn completions(&mut self, into: &mut Vec<Completion<Self::Socket>>) -> bool;
     /// Operations put in since the last call, for the counters.
     fn take_pushed(&mut self) -> u64;
     /// Completions wait inside the kernel because a queue was full.

@@ -25,7 +25,7 @@ impl<B: Backend> Driver<B> {
             && self.fx.unsent_bytes(id) == 0
         {
             conn.fin = Fin::Sent;
-            self.backend.shutdown(id, Shutdown::Write);
+            conn.operations += u8::from(self.backend.shutdown(id, Shutdown::Write));
             self.close_if_both_ended(id);
         }
     }
@@ -47,7 +47,7 @@ impl<B: Backend> Driver<B> {
             if conn.operations == 0 {
                 self.lists.closed.push(id);
             } else {
-                self.backend.shutdown(id, Shutdown::Both);
+                conn.operations += u8::from(self.backend.shutdown(id, Shutdown::Both));
             }
         }
     }

@@ -21,6 +21,8 @@ pub struct DriverConfig {
     pub recv_buffers: u16,
     /// Bytes of each, at least 64.
     pub recv_buffer_bytes: u32,
+    /// Accepted sockets live in the ring's own table, not among the process's descriptors. Only uring has one.
+    pub direct: bool,
     /// The core to run on; `None`: any.
     pub cpu: Option<usize>,
 }
@@ -36,6 +38,7 @@ impl DriverConfig {
             ring_entries: 1024,
             recv_buffers: 1024,
             recv_buffer_bytes: 2048,
+            direct: false,
             cpu: None,
         }
     }

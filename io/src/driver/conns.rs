@@ -135,6 +135,11 @@ impl Conns {
         !self.free.is_empty()
     }
 
+    /// Free slots.
+    pub fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
     /// True when no slot is in use.
     pub fn all_free(&self) -> bool {
         self.free.len() == self.slots.len()

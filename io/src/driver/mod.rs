@@ -3,8 +3,8 @@
 //! `turn` is the loop (order of design §3); `accept`, `receive`, `send`, `connect` and `close` are what it does for conns,
 //! over a [`Backend`]: `uring::ring` (completions of our own ring) or `tasks` (an async runtime of one thread). Operations
 //! are never cancelled, with two exceptions where nothing can be lost: an accept at the cap (what is not accepted stays in
-//! the backlog), and a receive of a conn whose handler leaves too much unconsumed (see `receive`). A conn keeps its slot
-//! until its last completion came.
+//! the backlog), and a receive of a conn whose handler leaves too much unconsumed (see `receive`). A backend may also end
+//! what is under way on a conn that closes by cancelling it. A conn keeps its slot until its last completion came.
 
 mod accept;
 mod backend;
@@ -34,7 +34,7 @@ use weir_core::time::{Mono, Now};
 /// send buffers per conn. A conn may take up to `limits::RECV_BACKLOG_BYTES_MAX` and its unsent bytes more.
 pub(crate) fn memory_needed(config: &DriverConfig) -> usize {
     conns::Conns::memory_needed(config.conns_max)
-        + turn::Lists::memory_needed(config.conns_max as usize)
+        + turn::lists_memory_needed(config.conns_max as usize)
         + config.conns_max as usize * CONN_WARM_BYTES
         + PostOffice::box_bytes()
 }
@@ -91,7 +91,7 @@ impl Prepared {
     }
 
     /// The driver; nothing has run yet.
-    pub(crate) fn with<B>(self, backend: B) -> Driver<B> {
+    pub(crate) fn with<B: Backend>(self, backend: B) -> Driver<B> {
         Driver {
             backend,
             conns: conns::Conns::new(self.conns_max),
@@ -110,23 +110,23 @@ impl Prepared {
 }
 
 /// Everything of one thread with sockets.
-pub(crate) struct Driver<B> {
+pub(crate) struct Driver<B: Backend> {
     /// First: fields are dropped in this order, and the backend may wait for the doorbell of `mailbox`.
     pub backend: B,
     conns: conns::Conns,
     fx: Effects,
     handler: Box<dyn Handler>,
     now: Now,
-    listener: Option<accept::Listener>,
+    listener: Option<accept::Listener<B::Socket>>,
     mailbox: TakenBox,
     shared: Shared,
-    lists: turn::Lists,
+    lists: turn::Lists<B::Socket>,
     phase: turn::Phase,
     drain_shown: bool,
     tick_due: Option<Mono>,
 }
 
-impl<B> Driver<B> {
+impl<B: Backend> Driver<B> {
     /// Wakes this driver itself.
     pub(crate) fn ring_bell(&self) {
         self.mailbox.bell().ring();

@@ -12,9 +12,9 @@ use weir_core::port::{CloseCause, ConnId, ConnectError, ConnectToken, Event, Op}
 use weir_core::time::Mono;
 
 /// What is to be done later in this turn or early in the next; reused, so nothing is allocated per request.
-pub struct Lists {
+pub struct Lists<S> {
     /// Completions of this turn.
-    pub completions: Vec<Completion>,
+    pub completions: Vec<Completion<S>>,
     /// The kernel had more than one turn takes.
     pub more_completions: bool,
     /// Commands of this turn.
@@ -31,12 +31,12 @@ pub struct Lists {
     pub failed: Vec<(ConnectToken, ConnectError)>,
 }
 
-impl Lists {
-    /// Bytes of the lists that grow with the table.
-    pub fn memory_needed(conns_max: usize) -> usize {
-        4 * conns_max * size_of::<ConnId>()
-    }
+/// Bytes of the lists that grow with the table.
+pub fn lists_memory_needed(conns_max: usize) -> usize {
+    4 * conns_max * size_of::<ConnId>()
+}
 
+impl<S> Lists<S> {
     /// Empty, with room for every conn once.
     pub fn new(conns_max: usize) -> Self {
         Self {
@@ -151,7 +151,7 @@ impl<B: Backend> Driver<B> {
                 Completion::Send { conn, bytes } => self.send_completed(conn, bytes)?,
                 Completion::Accept { socket, more } => self.accept_completed(socket, more)?,
                 Completion::Connect { conn, result } => self.connect_completed(conn, result)?,
-                Completion::RecvStop(conn) => self.operation_ended(conn),
+                Completion::Ended(conn) => self.operation_ended(conn),
                 Completion::Bell => self.backend.bell()?,
             }
         }

@@ -1,7 +1,7 @@
 //! Sockets with options that must be set before bind(2) and connect(2).
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// An address as the kernel reads it.
@@ -60,6 +60,55 @@ impl From<SocketAddr> for RawAddr {
         Self {
             storage,
             bytes: bytes as libc::socklen_t,
+        }
+    }
+}
+
+/// Room for the address of a peer, which the kernel writes.
+#[derive(Debug)]
+pub struct PeerAddr {
+    storage: libc::sockaddr_storage,
+    bytes: libc::socklen_t,
+}
+
+impl PeerAddr {
+    /// Nothing in it.
+    pub fn new() -> Self {
+        Self {
+            // SAFETY: sockaddr_storage is plain data, for which all zero is a value (family AF_UNSPEC).
+            storage: unsafe { std::mem::zeroed() },
+            bytes: size_of::<libc::sockaddr_storage>() as libc::socklen_t,
+        }
+    }
+
+    /// Makes it ready to be written.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Where the kernel writes the address, and where its length; the latter also says how much room there is.
+    pub fn as_mut_ptrs(&mut self) -> (*mut libc::sockaddr, *mut libc::socklen_t) {
+        ((&raw mut self.storage).cast(), &raw mut self.bytes)
+    }
+
+    /// What was written; `None`: no internet address.
+    pub fn get(&self) -> Option<SocketAddr> {
+        let at = &raw const self.storage;
+        match libc::c_int::from(self.storage.ss_family) {
+            libc::AF_INET => {
+                // SAFETY: sockaddr_storage is larger than, and aligned for, every socket address; every bit pattern is one.
+                let raw = unsafe { at.cast::<libc::sockaddr_in>().read() };
+                let ip = raw.sin_addr.s_addr.to_ne_bytes();
+                Some(SocketAddr::from((ip, u16::from_be(raw.sin_port))))
+            }
+            libc::AF_INET6 => {
+                // SAFETY: as above.
+                let raw = unsafe { at.cast::<libc::sockaddr_in6>().read() };
+                let (ip, port) = (raw.sin6_addr.s6_addr.into(), u16::from_be(raw.sin6_port));
+                let (flow, scope) = (raw.sin6_flowinfo, raw.sin6_scope_id);
+                Some(SocketAddrV6::new(ip, port, flow, scope).into())
+            }
+            _ => None,
         }
     }
 }
@@ -204,17 +253,44 @@ pub fn set_blocking(socket: RawFd, on: bool) -> io::Result<()> {
     }
 }
 
-/// Ends one or both sides of a connection, whoever else has the descriptor.
-pub fn shutdown(socket: RawFd, how: Shutdown) -> io::Result<()> {
-    let how = match how {
+/// The kernel's number for `how`.
+pub fn shutdown_number(how: Shutdown) -> libc::c_int {
+    match how {
         Shutdown::Read => libc::SHUT_RD,
         Shutdown::Write => libc::SHUT_WR,
         Shutdown::Both => libc::SHUT_RDWR,
-    };
+    }
+}
+
+/// Ends one or both sides of a connection, whoever else has the descriptor.
+pub fn shutdown(socket: RawFd, how: Shutdown) -> io::Result<()> {
     // SAFETY: no memory is passed.
-    if unsafe { libc::shutdown(socket, how) } == 0 {
+    if unsafe { libc::shutdown(socket, shutdown_number(how)) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_reads_back_as_it_was_written() {
+        for text in [
+            "127.3.2.1:65535",
+            "[2001:db8::7]:1",
+            "[::ffff:127.0.0.1]:80",
+        ] {
+            let addr: SocketAddr = text.parse().expect("an address");
+            let raw = RawAddr::from(addr);
+            let peer = PeerAddr {
+                storage: raw.storage,
+                bytes: raw.bytes,
+            };
+            assert_eq!(peer.get(), Some(addr));
+        }
+        assert_eq!(PeerAddr::new().get(), None);
     }
 }

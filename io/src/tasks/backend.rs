@@ -254,7 +254,7 @@ impl<R: Runtime> Tasks<R> {
     }
 
     /// Takes back what an operation had.
-    fn completion(&mut self, outcome: Outcome<R>) -> Completion {
+    fn completion(&mut self, outcome: Outcome<R>) -> Completion<TcpStream> {
         match outcome {
             Outcome::Recv(work, result) => {
                 let slot = self.slot(work.conn);
@@ -289,7 +289,9 @@ impl<R: Runtime> Tasks<R> {
 const HALF: &str = "one operation per side of a conn at a time";
 
 impl<R: Runtime> Backend for Tasks<R> {
-    fn accept(&mut self) -> io::Result<()> {
+    type Socket = TcpStream;
+
+    fn accept(&mut self, _room: usize) -> io::Result<()> {
         self.accepting.turn(Position::On);
         self.pushed += 1;
         Ok(())
@@ -301,9 +303,17 @@ impl<R: Runtime> Backend for Tasks<R> {
         Ok(())
     }
 
+    fn peer(&self, socket: &TcpStream) -> Option<SocketAddr> {
+        socket.peer_addr().ok()
+    }
+
     fn open(&mut self, conn: ConnId, socket: TcpStream) -> io::Result<()> {
         self.fill(conn, R::open(socket)?);
         Ok(())
+    }
+
+    fn discard(&mut self, socket: TcpStream) {
+        drop(socket);
     }
 
     fn connect(
@@ -322,9 +332,10 @@ impl<R: Runtime> Backend for Tasks<R> {
         Ok(())
     }
 
-    fn shutdown(&mut self, conn: ConnId, how: Shutdown) {
+    fn shutdown(&mut self, conn: ConnId, how: Shutdown) -> bool {
         // Fails when the peer has reset: then all has ended, and the receive says so.
         let _ = sys::socket::shutdown(self.slot(conn).fd, how);
+        false
     }
 
     fn release(&mut self, conn: ConnId) {
@@ -398,7 +409,7 @@ impl<R: Runtime> Backend for Tasks<R> {
         Ok(()) // its task runs as long as the driver
     }
 
-    fn completions(&mut self, into: &mut Vec<Completion>) -> bool {
+    fn completions(&mut self, into: &mut Vec<Completion<TcpStream>>) -> bool {
         while into.len() < COMPLETIONS_PER_TURN_MAX
             && let Some(outcome) = self.done.pop()
         {

@@ -1,11 +1,12 @@
 //! The default driver: one io_uring per pinned thread, run to completion, no futures.
 //!
 //! [`crate::driver`] is the loop and what it does for conns, `ring` is its backend and owns what the kernel may touch,
-//! `setup` tells the kernel what to refuse.
+//! `setup` tells the kernel what to refuse, `sockets` says what an accepted socket is.
 
 mod buffers;
 mod ring;
 mod setup;
+mod sockets;
 mod tag;
 
 use crate::drain::DrainSwitch;

@@ -5,6 +5,7 @@
 
 use super::buffers::Buffers;
 use super::setup::{self, GROUP, Ready};
+use super::sockets::{self, Accepts, Client, Socket};
 use super::tag::{self, Kind, NO_CONN};
 use crate::driver::{Backend, Completion, DriverConfig, SendProgress, Wait, empty};
 use crate::error::DriverError;
@@ -13,19 +14,19 @@ use crate::net::ListenSocket;
 use crate::sys;
 use crate::sys::eventfd::EventFd;
 use crate::sys::socket::RawAddr;
-use io_uring::types::{Fd, TimeoutFlags, Timespec};
+use io_uring::types::{CancelBuilder, DestinationSlot, Fd, TimeoutFlags, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use weir_core::port::ConnId;
 use weir_core::time::{Mono, NS_PER_S};
 
 /// What one slot has lent to the kernel.
 #[derive(Default)]
 struct Lent {
-    socket: Option<TcpStream>,
+    socket: Option<Socket>,
     send: Vec<u8>,
     sent_bytes: usize,
     connect: Option<Box<(RawAddr, Timespec)>>,
@@ -35,16 +36,29 @@ struct Memory {
     buffers: Buffers,
     lent: Box<[Lent]>,
     listener: Option<ListenSocket>,
+    /// Only where sockets are direct; those have one accept per client.
+    accepts: Option<Accepts>,
     bell_word: Box<u64>,
 }
 
 impl Memory {
-    /// The descriptor of a conn that is open or connects.
-    fn fd(&self, conn: ConnId) -> Fd {
+    /// How an entry names the socket of a conn that is open or connects.
+    fn target(&self, conn: ConnId) -> (Fd, squeue::Flags) {
         let socket = self.lent[conn.slot as usize].socket.as_ref();
-        Fd(socket.expect("a conn in use has its socket").as_raw_fd())
+        socket.expect("a conn in use has its socket").target()
+    }
+
+    fn listener(&self) -> Fd {
+        let listener = self.listener.as_ref();
+        Fd(listener
+            .expect("a driver without a listener never accepts")
+            .raw())
     }
 }
+
+/// Bytes of one place of a table of direct descriptors: a pointer and a bit (io_uring/rsrc.h, io_file_table), and what is
+/// behind it while it is used (io_rsrc_node).
+const TABLE_PLACE_BYTES: usize = 48;
 
 /// See the module.
 pub struct Ring {
@@ -57,6 +71,8 @@ pub struct Ring {
     /// Operations put in since the last look, for the counters.
     pushed: u64,
     restricted: bool,
+    /// Why an operation could not be put in where nobody waits for the answer; told at the next enter.
+    failed: Option<io::Error>,
 }
 
 impl Ring {
@@ -73,6 +89,7 @@ impl Ring {
         } = setup::set_up(&config, &buffers)?;
         let mut lent = Vec::new();
         lent.resize_with(config.conns_max as usize, Lent::default);
+        let accepts = config.direct.then(Accepts::new);
         Ok(Self {
             name,
             uring: ManuallyDrop::new(uring),
@@ -80,12 +97,14 @@ impl Ring {
                 buffers,
                 lent: lent.into_boxed_slice(),
                 listener: config.listen,
+                accepts,
                 bell_word: Box::new(0),
             }),
             bell: bell.raw(),
             outstanding: 0,
             pushed: 0,
             restricted,
+            failed: None,
         })
     }
 
@@ -102,6 +121,10 @@ impl Ring {
             + cq * size_of::<cqueue::Entry>()
             + usize::from(config.recv_buffers) * (config.recv_buffer_bytes as usize + 16)
             + config.conns_max as usize * size_of::<Lent>()
+            + match config.direct {
+                true => sockets::places(config.conns_max) as usize * TABLE_PLACE_BYTES,
+                false => 0,
+            }
     }
 
     fn push(&mut self, sqe: squeue::Entry, kind: Kind, conn: ConnId) -> io::Result<()> {
@@ -120,6 +143,22 @@ impl Ring {
         Ok(())
     }
 
+    /// For operations whose caller cannot take an error.
+    fn push_unasked(&mut self, sqe: squeue::Entry, kind: Kind, conn: ConnId) {
+        if let Err(error) = self.push(sqe, kind, conn) {
+            self.failed = Some(error);
+        }
+    }
+
+    fn close(&mut self, socket: Socket) {
+        match socket {
+            Socket::Open(socket) => drop(socket),
+            Socket::Direct(place) => {
+                self.push_unasked(opcode::Close::new(place).build(), Kind::Close, NO_CONN);
+            }
+        }
+    }
+
     fn submit(&mut self) -> io::Result<()> {
         match self.uring.submit() {
             Ok(_) => Ok(()),
@@ -134,6 +173,9 @@ impl Ring {
             self.memory.buffers.all_back(),
             "a turn keeps no receive buffer"
         );
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         let (want, limit) = match wait {
             Wait::No => (0, None),
             Wait::ForEver => (1, None),
@@ -160,7 +202,7 @@ impl Ring {
 }
 
 /// What became of an entry, as the driver reads it; `None`: the operation that it ended says how it ended.
-fn completion(cqe: &cqueue::Entry, more: bool) -> Option<Completion> {
+fn completion(memory: &mut Memory, cqe: &cqueue::Entry, more: bool) -> Option<Completion<Client>> {
     let (kind, conn) = tag::unpack(cqe.user_data());
     let count = usize::try_from(cqe.result()).map_err(|_| -cqe.result());
     match kind {
@@ -172,41 +214,82 @@ fn completion(cqe: &cqueue::Entry, more: bool) -> Option<Completion> {
         }),
         Kind::Send => Some(Completion::Send { conn, bytes: count }),
         Kind::Accept => {
-            let socket = count.map(|_| {
-                // SAFETY: the kernel opened this descriptor for this entry, which is read once: nobody else owns it.
-                let fd = unsafe { OwnedFd::from_raw_fd(cqe.result()) };
-                TcpStream::from(fd)
-            });
+            let (socket, more) = match &mut memory.accepts {
+                Some(accepts) => {
+                    let socket = accepts.end(conn.slot, count);
+                    (socket, accepts.under_way() > 0)
+                }
+                None => {
+                    let socket = count.map(|_| {
+                        // SAFETY: the kernel opened this descriptor for this entry, which is read once: nobody else
+                        // owns it.
+                        let fd = unsafe { OwnedFd::from_raw_fd(cqe.result()) };
+                        TcpStream::from(fd).into()
+                    });
+                    (socket, more)
+                }
+            };
             Some(Completion::Accept { socket, more })
         }
         Kind::Connect => Some(Completion::Connect {
             conn,
             result: count.map(drop),
         }),
-        Kind::RecvStop => Some(Completion::RecvStop(conn)),
+        Kind::RecvStop | Kind::Shutdown | Kind::EndAll => Some(Completion::Ended(conn)),
         Kind::Bell => Some(Completion::Bell),
-        Kind::AcceptStop | Kind::ConnectDeadline => None,
+        Kind::AcceptStop | Kind::ConnectDeadline | Kind::Close => None,
     }
 }
 
 impl Backend for Ring {
-    fn accept(&mut self) -> io::Result<()> {
-        let listener = self.memory.listener.as_ref();
-        let listener = listener.expect("a driver without a listener never accepts");
-        let sqe = opcode::AcceptMulti::new(Fd(listener.raw()))
+    type Socket = Client;
+
+    fn accept(&mut self, room: usize) -> io::Result<()> {
+        if self.memory.accepts.is_some() {
+            return self.accept_goes_on(room);
+        }
+        let sqe = opcode::AcceptMulti::new(self.memory.listener())
             .flags(libc::SOCK_CLOEXEC)
             .build();
         self.push(sqe, Kind::Accept, NO_CONN)
     }
 
+    fn accept_goes_on(&mut self, room: usize) -> io::Result<()> {
+        let listener = self.memory.listener();
+        while let Some(accepts) = &mut self.memory.accepts
+            && accepts.under_way() < room
+            && let Some((number, peer)) = accepts.begin()
+        {
+            let (addr, bytes) = peer.as_mut_ptrs();
+            let sqe = opcode::Accept::new(listener, addr, bytes)
+                .file_index(Some(DestinationSlot::auto_target()))
+                .build();
+            let conn = ConnId {
+                slot: number,
+                ..NO_CONN
+            };
+            self.push(sqe, Kind::Accept, conn)?;
+        }
+        Ok(())
+    }
+
     fn accept_stop(&mut self) -> io::Result<()> {
-        let sqe = opcode::AsyncCancel::new(tag::pack(Kind::Accept, NO_CONN)).build();
+        let every = CancelBuilder::fd(self.memory.listener()).all();
+        let sqe = opcode::AsyncCancel2::new(every).build();
         self.push(sqe, Kind::AcceptStop, NO_CONN)
     }
 
-    fn open(&mut self, conn: ConnId, socket: TcpStream) -> io::Result<()> {
-        self.memory.lent[conn.slot as usize].socket = Some(socket);
+    fn peer(&self, client: &Client) -> Option<SocketAddr> {
+        client.peer
+    }
+
+    fn open(&mut self, conn: ConnId, client: Client) -> io::Result<()> {
+        self.memory.lent[conn.slot as usize].socket = Some(client.socket);
         Ok(())
+    }
+
+    fn discard(&mut self, client: Client) {
+        self.close(client.socket);
     }
 
     fn connect(
@@ -220,12 +303,13 @@ impl Backend for Ring {
             .sec(deadline.0 / NS_PER_S)
             .nsec((deadline.0 % NS_PER_S) as u32);
         let lent = &mut self.memory.lent[conn.slot as usize];
-        lent.socket = Some(socket);
+        lent.socket = Some(Socket::Open(socket));
         let (to, at) = &**lent.connect.insert(Box::new((to.into(), at)));
         let (to, bytes, at) = (to.as_ptr(), to.bytes(), std::ptr::from_ref(at));
-        let connect = opcode::Connect::new(self.memory.fd(conn), to, bytes)
+        let (fd, flags) = self.memory.target(conn);
+        let connect = opcode::Connect::new(fd, to, bytes)
             .build()
-            .flags(squeue::Flags::IO_LINK)
+            .flags(flags | squeue::Flags::IO_LINK)
             .user_data(tag::pack(Kind::Connect, conn));
         let deadline = opcode::LinkTimeout::new(at)
             .flags(TimeoutFlags::ABS)
@@ -234,20 +318,40 @@ impl Backend for Ring {
         self.push_all(&[connect, deadline])
     }
 
-    fn shutdown(&mut self, conn: ConnId, how: Shutdown) {
-        if let Some(socket) = &self.memory.lent[conn.slot as usize].socket {
-            let _ = socket.shutdown(how); // fails when the peer has reset: then all has ended, and the receive says so
-        }
+    fn shutdown(&mut self, conn: ConnId, how: Shutdown) -> bool {
+        let place = match &self.memory.lent[conn.slot as usize].socket {
+            Some(Socket::Open(socket)) => {
+                let _ = socket.shutdown(how); // fails when the peer has reset: then all has ended, and the receive says so
+                return false;
+            }
+            Some(Socket::Direct(place)) => *place,
+            None => return false,
+        };
+        let (sqe, kind) = if how == Shutdown::Both {
+            // Both sides end with the close that follows the last operation.
+            let every = CancelBuilder::fd(place).all();
+            (opcode::AsyncCancel2::new(every).build(), Kind::EndAll)
+        } else {
+            // On a thread of the kernel (io_uring/net.c, io_shutdown_prep), which looks the place up when it comes to it:
+            // by then it must not be another's.
+            let how = sys::socket::shutdown_number(how);
+            (opcode::Shutdown::new(place, how).build(), Kind::Shutdown)
+        };
+        self.push_unasked(sqe, kind, conn);
+        true
     }
 
     fn release(&mut self, conn: ConnId) {
         let lent = &mut self.memory.lent[conn.slot as usize];
-        lent.socket = None;
         lent.connect = None;
+        if let Some(socket) = lent.socket.take() {
+            self.close(socket);
+        }
     }
 
     fn recv(&mut self, conn: ConnId) -> io::Result<()> {
-        let sqe = opcode::RecvMulti::new(self.memory.fd(conn), GROUP).build();
+        let (fd, flags) = self.memory.target(conn);
+        let sqe = opcode::RecvMulti::new(fd, GROUP).build().flags(flags);
         self.push(sqe, Kind::Recv, conn)
     }
 
@@ -288,9 +392,11 @@ impl Backend for Ring {
         // A send of more than 4 GiB is short, like any other.
         let len = u32::try_from(rest.len()).unwrap_or(u32::MAX);
         // The pointer stays good: `send` is not touched until the completion (one send per conn).
-        let sqe = opcode::Send::new(self.memory.fd(conn), rest.as_ptr(), len)
+        let (fd, flags) = self.memory.target(conn);
+        let sqe = opcode::Send::new(fd, rest.as_ptr(), len)
             .flags(libc::MSG_NOSIGNAL)
-            .build();
+            .build()
+            .flags(flags);
         self.push(sqe, Kind::Send, conn)
     }
 
@@ -305,7 +411,7 @@ impl Backend for Ring {
         self.push(sqe, Kind::Bell, NO_CONN)
     }
 
-    fn completions(&mut self, into: &mut Vec<Completion>) -> bool {
+    fn completions(&mut self, into: &mut Vec<Completion<Client>>) -> bool {
         let memory = &mut self.memory;
         let mut queue = self.uring.completion();
         while into.len() < COMPLETIONS_PER_TURN_MAX
@@ -316,7 +422,7 @@ impl Backend for Ring {
             }
             let more = cqueue::more(cqe.flags());
             self.outstanding -= usize::from(!more);
-            into.extend(completion(&cqe, more));
+            into.extend(completion(memory, &cqe, more));
         }
         !queue.is_empty()
     }
@@ -375,6 +481,52 @@ mod tests {
             "Linux 5.18 and later can: {:?}",
             ring.name
         );
+    }
+
+    #[test]
+    fn a_table_is_full_only_for_more_clients_than_it_was_made_for_and_then_says_so() {
+        let listen = ListenSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let to = listen.local_addr();
+        let config = DriverConfig {
+            listen: Some(listen),
+            recv_buffers: 2,
+            conns_max: 2,
+            direct: true,
+            ..DriverConfig::new(Addr::Ops)
+        };
+        let places = sockets::places(config.conns_max) as usize;
+        let mut ring = Ring::new(config, &EventFd::new().unwrap()).unwrap();
+        let clients: Vec<TcpStream> = (0..=places)
+            .map(|_| TcpStream::connect(to).unwrap())
+            .collect();
+        let (mut came, mut held, mut full) = (Vec::new(), Vec::new(), 0);
+        while held.len() + full < clients.len() {
+            ring.accept_goes_on(places + 1 - held.len()).unwrap();
+            ring.enter(Wait::ForEver).unwrap();
+            ring.completions(&mut came);
+            for completion in came.drain(..) {
+                let Completion::Accept { socket, .. } = completion else {
+                    panic!("{completion:?}")
+                };
+                match socket {
+                    Ok(client) => held.push(client),
+                    Err(errno) => {
+                        assert_eq!(errno, libc::ENFILE);
+                        full += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!((held.len(), full), (places, 1));
+        let mut peers: Vec<_> = held.iter().map(|client| client.peer.unwrap()).collect();
+        let mut locals: Vec<_> = clients.iter().map(|c| c.local_addr().unwrap()).collect();
+        peers.sort_unstable();
+        locals.sort_unstable();
+        locals.retain(|local| peers.contains(local));
+        assert_eq!(peers, locals, "each has the address of its own client");
+        held.into_iter().for_each(|client| ring.discard(client));
+        ring.accept_stop().unwrap();
+        ring.leave().unwrap();
     }
 
     #[test]

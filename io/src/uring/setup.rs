@@ -6,7 +6,8 @@
 //! entry's bytes cannot open a file or write one. No kernel thread polls the ring (SQPOLL).
 
 use super::buffers::Buffers;
-use super::tag::{KINDS, Kind};
+use super::sockets;
+use super::tag::{DIRECT_KINDS, KINDS, Kind};
 use crate::driver::DriverConfig;
 use crate::error::DriverError;
 use crate::limits::CQ_PER_SQ;
@@ -24,6 +25,12 @@ pub const GROUP: u16 = 0;
 /// twice it is refused (EBADFD), so permitting it permits nothing.
 const REGISTER_ENABLE_RINGS: u8 = 12;
 
+/// The kinds of operation that a ring is for.
+fn kinds(direct: bool) -> &'static [Kind] {
+    let last = if direct { 0 } else { DIRECT_KINDS };
+    &KINDS[..KINDS.len() - last]
+}
+
 /// Flags of entries: a connect is linked to its deadline, a receive takes a provided buffer.
 const FLAGS: squeue::Flags = squeue::Flags::IO_LINK.union(squeue::Flags::BUFFER_SELECT);
 
@@ -31,12 +38,14 @@ const FLAGS: squeue::Flags = squeue::Flags::IO_LINK.union(squeue::Flags::BUFFER_
 fn operation(kind: Kind) -> u8 {
     match kind {
         Kind::Accept => opcode::AcceptMulti::CODE,
-        Kind::AcceptStop | Kind::RecvStop => opcode::AsyncCancel::CODE,
+        Kind::AcceptStop | Kind::RecvStop | Kind::EndAll => opcode::AsyncCancel::CODE,
         Kind::Recv => opcode::RecvMulti::CODE,
         Kind::Send => opcode::Send::CODE,
         Kind::Connect => opcode::Connect::CODE,
         Kind::ConnectDeadline => opcode::LinkTimeout::CODE,
         Kind::Bell => opcode::Read::CODE,
+        Kind::Close => opcode::Close::CODE,
+        Kind::Shutdown => opcode::Shutdown::CODE,
     }
 }
 
@@ -78,8 +87,11 @@ pub fn set_up(config: &DriverConfig, buffers: &Buffers) -> Result<Ready, DriverE
         )
     }
     .map_err(|error| missing("provided-buffer rings (Linux 5.19)", error))?;
+    if config.direct {
+        register_table(&uring, config)?;
+    }
     let name = sys::enter::register(uring.as_raw_fd()); // before the restrictions, which refuse it
-    let restricted = restrict(&uring)
+    let restricted = restrict(&uring, config.direct)
         .map_err(|error| missing("IORING_REGISTER_RESTRICTIONS (Linux 5.10)", error))?;
     uring
         .submitter()
@@ -112,13 +124,30 @@ fn build(config: &DriverConfig) -> Result<IoUring, (&'static str, io::Error)> {
     }
 }
 
+/// Registers the empty table of direct sockets.
+fn register_table(uring: &IoUring, config: &DriverConfig) -> Result<(), DriverError> {
+    let places = sockets::places(config.conns_max);
+    let registered = uring.submitter().register_files_sparse(places);
+    registered.map_err(|error| match error.raw_os_error() {
+        // io_uring/rsrc.c, io_sqe_files_register: more places than RLIMIT_NOFILE or 2^20.
+        Some(libc::EMFILE) => DriverError::Table { places },
+        _ => DriverError::ring("direct descriptors (Linux 5.19)", error),
+    })
+}
+
 /// Registers what is permitted. False: this kernel does not know how.
-fn restrict(uring: &IoUring) -> io::Result<bool> {
+fn restrict(uring: &IoUring, direct: bool) -> io::Result<bool> {
+    let mut flags = FLAGS;
+    flags.set(squeue::Flags::FIXED_FILE, direct);
     let mut permitted = vec![
         Restriction::register_op(REGISTER_ENABLE_RINGS),
-        Restriction::sqe_flags_allowed(FLAGS.bits()),
+        Restriction::sqe_flags_allowed(flags.bits()),
     ];
-    permitted.extend(KINDS.map(|kind| Restriction::sqe_op(operation(kind))));
+    permitted.extend(
+        kinds(direct)
+            .iter()
+            .map(|kind| Restriction::sqe_op(operation(*kind))),
+    );
     match uring.submitter().register_restrictions(&mut permitted) {
         Ok(()) => Ok(true),
         Err(error)
@@ -139,9 +168,10 @@ mod tests {
     use io_uring::types::Fd;
     use weir_core::mail::Addr;
 
-    fn ready() -> (Ready, Buffers) {
+    fn ready(direct: bool) -> (Ready, Buffers) {
         let config = DriverConfig {
             ring_entries: 8,
+            direct,
             ..DriverConfig::new(Addr::Ops)
         };
         let buffers = Buffers::new(2, 64);
@@ -170,8 +200,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_operation_that_the_driver_does_not_use_is_refused_by_the_kernel() {
+    /// Operations that a ring refuses.
+    fn refused(direct: bool) -> Vec<u8> {
         let (
             Ready {
                 mut uring,
@@ -179,14 +209,14 @@ mod tests {
                 ..
             },
             _buffers,
-        ) = ready();
+        ) = ready(direct);
         assert!(
             restricted,
             "this kernel has no restrictions: Linux 5.10 brought them"
         );
         assert!(!uring.params().is_setup_sqpoll());
-        let used: Vec<u8> = KINDS.map(operation).into();
-        let mut refused = 0;
+        let used: Vec<u8> = kinds(direct).iter().map(|kind| operation(*kind)).collect();
+        let mut refused = Vec::new();
         for code in 0..=u8::MAX {
             let said = if used.contains(&code) {
                 continue;
@@ -198,26 +228,60 @@ mod tests {
                 said == libc::EACCES || said == libc::EINVAL,
                 "{code}: {said}"
             );
-            refused += u32::from(said == libc::EACCES);
+            refused.extend((said == libc::EACCES).then_some(code));
         }
+        refused
+    }
+
+    #[test]
+    fn every_operation_that_the_driver_does_not_use_is_refused_by_the_kernel() {
+        let plain = refused(false);
         assert!(
-            refused >= 40,
-            "Linux 6.1 has 48 operations, seven are used; {refused} were refused"
+            plain.len() >= 40,
+            "Linux 6.1 has 48 operations, seven are used; {plain:?} were refused"
         );
+        let direct = refused(true);
+        let more: Vec<u8> = plain
+            .into_iter()
+            .filter(|code| !direct.contains(code))
+            .collect();
+        assert_eq!(more, [opcode::Close::CODE, opcode::Shutdown::CODE]);
     }
 
     #[test]
     fn every_operation_that_the_driver_uses_is_looked_at() {
-        let (Ready { mut uring, .. }, _buffers) = ready();
-        for kind in KINDS {
-            let said = -result(&mut uring, &bare(operation(kind)));
-            assert_ne!(said, libc::EACCES, "{kind:?} is not permitted");
+        for direct in [false, true] {
+            let (Ready { mut uring, .. }, _buffers) = ready(direct);
+            for kind in kinds(direct) {
+                let said = -result(&mut uring, &bare(operation(*kind)));
+                assert_ne!(said, libc::EACCES, "{kind:?} is not permitted");
+            }
         }
     }
 
     #[test]
+    fn only_a_ring_with_direct_sockets_has_a_table_for_them_and_it_has_a_bound() {
+        for (direct, said) in [(false, libc::EACCES), (true, libc::EBADF)] {
+            let (Ready { mut uring, .. }, _buffers) = ready(direct);
+            let send = opcode::Send::new(io_uring::types::Fixed(0), std::ptr::null(), 0).build();
+            assert_eq!(result(&mut uring, &send), -said, "no socket is there yet");
+        }
+        let config = DriverConfig {
+            conns_max: 1 << 20,
+            direct: true,
+            ..DriverConfig::new(Addr::Ops)
+        };
+        let error = set_up(&config, &Buffers::new(2, 64)).err().unwrap();
+        let text = error.to_string();
+        assert!(
+            text.contains("1048640") && text.contains("LimitNOFILE"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_write_that_would_do_harm_is_refused_and_so_are_other_flags_and_registrations() {
-        let (Ready { mut uring, .. }, _buffers) = ready();
+        let (Ready { mut uring, .. }, _buffers) = ready(false);
         let file = std::fs::File::open("/dev/null").unwrap();
         let fd = Fd(std::os::fd::AsRawFd::as_raw_fd(&file));
         let bytes = *b"harm";

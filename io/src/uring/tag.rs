@@ -5,7 +5,7 @@ use weir_core::port::ConnId;
 /// What was asked of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Multishot accept.
+    /// Accept: multishot, or a direct one, whose number stands in the place of the slot.
     Accept,
     /// Stop of it.
     AcceptStop,
@@ -21,10 +21,16 @@ pub enum Kind {
     ConnectDeadline,
     /// Read of the doorbell.
     Bell,
+    /// Close of a direct socket.
+    Close,
+    /// End of its sending side.
+    Shutdown,
+    /// End of every operation on it.
+    EndAll,
 }
 
-/// All of them, in the order of their numbers.
-pub const KINDS: [Kind; 8] = [
+/// All of them, in the order of their numbers; the last [`DIRECT_KINDS`] are of direct sockets only.
+pub const KINDS: [Kind; 11] = [
     Kind::Accept,
     Kind::AcceptStop,
     Kind::Recv,
@@ -33,7 +39,13 @@ pub const KINDS: [Kind; 8] = [
     Kind::Connect,
     Kind::ConnectDeadline,
     Kind::Bell,
+    Kind::Close,
+    Kind::Shutdown,
+    Kind::EndAll,
 ];
+
+/// See [`KINDS`].
+pub const DIRECT_KINDS: usize = 3;
 
 /// No conn: for accept and doorbell.
 pub const NO_CONN: ConnId = ConnId {
@@ -53,7 +65,7 @@ pub fn unpack(tag: u64) -> (Kind, ConnId) {
         slot: (tag >> 32) as u32 & 0x00ff_ffff,
         generation: tag as u32,
     };
-    (KINDS[(tag >> 56) as usize & 7], conn)
+    (KINDS[(tag >> 56) as usize], conn)
 }
 
 #[cfg(test)]

@@ -133,6 +133,41 @@ pub fn without_descriptors_accepting_pauses_and_comes_back(h: &mut dyn Harness) 
     assert_eq!(seen.accepted(), 2);
 }
 
+/// In the same process: clients whose sockets are in the ring's own table come, are answered and are let go.
+pub fn without_descriptors_direct_clients_are_served_to_their_end(h: &mut dyn Harness) {
+    const CLIENTS: usize = 20;
+    let mut echo = echo();
+    let seen = h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Mail(Mail::ViewsAsk(number)) => ctx.fx.accept(number.0 == 1),
+            event => echo(ctx, event),
+        }),
+        64,
+    );
+    h.mail(0);
+    nudge(h, &seen);
+    nudge(h, &seen);
+    let socks: Vec<Sock> = (0..CLIENTS).map(|_| h.dial()).collect();
+    let mut hoard = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        hoard.push(file);
+        assert!(
+            hoard.len() < 4096,
+            "this process was to have few descriptors"
+        );
+    }
+    h.mail(1);
+    for sock in &socks {
+        h.send(*sock, b"hello");
+        assert_eq!(h.read(*sock, 5), b"hello");
+        h.half_close(*sock);
+        assert_eq!(h.read_to_end(*sock), (vec![], End::Fin));
+    }
+    h.until("all closed", &mut || seen.closed() == CLIENTS);
+    assert_eq!(h.stats().accept_errors.get(), 0);
+    drop(hoard);
+}
+
 pub fn accepting_switched_often_in_a_turn_ends_as_last_said(h: &mut dyn Harness) {
     let mut echo = echo();
     let seen = h.serve(

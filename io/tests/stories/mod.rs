@@ -99,6 +99,8 @@ pub enum Scope {
     Every,
     /// Those with sockets of a kernel; it plays in a process of its own, where few descriptors may be open.
     FewDescriptors,
+    /// Those with direct descriptors; in such a process, too.
+    DirectAlone,
     /// uring alone, at its smallest: it names parts that only io_uring has.
     UringTiny,
     /// uring alone, with a short completion queue.
@@ -154,6 +156,7 @@ stories! {
         a_flood_of_mail_and_due_deadlines_starve_no_client, a_deadline_that_moves_is_kept_where_it_is,
         a_stop_while_clients_keep_sending_ends;
     FewDescriptors accepting: without_descriptors_accepting_pauses_and_comes_back;
+    DirectAlone accepting: without_descriptors_direct_clients_are_served_to_their_end;
     UringTiny rings: more_conns_with_data_than_buffers_are_all_served, conns_that_end_in_mid_receive_give_their_buffers_back,
         short_sends_leave_no_gap_and_change_no_order, a_receive_stopped_at_the_bound_loses_nothing_and_goes_on;
     UringShortQueue rings: thousands_of_conns_on_a_short_completion_queue_are_all_served;

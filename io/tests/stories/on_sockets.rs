@@ -34,9 +34,45 @@ pub enum Size {
     ShortQueue,
 }
 
+/// A driver with sockets, as a column of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Which {
+    pub kind: DriverKind,
+    /// Accepted sockets are direct descriptors.
+    pub direct: bool,
+}
+
+impl Which {
+    pub const ALL: [Self; 5] = [
+        Self::plain(DriverKind::Uring),
+        Self {
+            kind: DriverKind::Uring,
+            direct: true,
+        },
+        Self::plain(DriverKind::Monoio),
+        Self::plain(DriverKind::Epoll),
+        Self::plain(DriverKind::Glommio),
+    ];
+
+    const fn plain(kind: DriverKind) -> Self {
+        Self {
+            kind,
+            direct: false,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        if self.direct {
+            "uring-direct"
+        } else {
+            self.kind.name()
+        }
+    }
+}
+
 /// One story's driver and clients.
 pub struct OnSockets {
-    kind: DriverKind,
+    which: Which,
     size: Size,
     post: Arc<PostOffice>,
     drain: Arc<DrainSwitch>,
@@ -53,10 +89,10 @@ pub struct OnSockets {
 }
 
 impl OnSockets {
-    pub fn new(kind: DriverKind, size: Size) -> Self {
+    pub fn new(which: Which, size: Size) -> Self {
         let post = Arc::new(PostOffice::new([SUBJECT]).expect("a descriptor for the doorbell"));
         Self {
-            kind,
+            which,
             size,
             drain: Arc::new(DrainSwitch::new(Arc::clone(&post))),
             post,
@@ -102,6 +138,7 @@ impl Harness for OnSockets {
         let mut config = DriverConfig::new(SUBJECT);
         config.listen = Some(listen);
         config.conns_max = conns_max;
+        config.direct = self.which.direct;
         match self.size {
             Size::Usual => {}
             Size::Tiny => {
@@ -112,7 +149,7 @@ impl Harness for OnSockets {
         }
         let (subject, seen) = Subject::new(act);
         let (post, drain) = (Arc::clone(&self.post), Arc::clone(&self.drain));
-        let (kind, stats) = (self.kind, Arc::clone(&self.stats));
+        let (kind, stats) = (self.which.kind, Arc::clone(&self.stats));
         self.driver = Some(thread::spawn(move || {
             choice::run(kind, config, Box::new(subject), post, drain, stats)
                 .expect("the driver runs");
