@@ -101,6 +101,7 @@ need() {
     fetch curl curl
     fetch sqlite3 sqlite3
     fetch openssl openssl
+    fetch valgrind valgrind
     (fetch systemd-analyze systemd) || echo "   the systemd unit cannot be checked here: its test will say SKIPPED"
 }
 
@@ -125,6 +126,8 @@ done
 RUSTC_WORKSPACE_WRAPPER="$PWD/tests/planted_rustc.sh" run 900 planted \
     cargo test --locked --no-fail-fast -p weir-core -p weir "${planted[@]}"
 run 1200 release cargo build --release --locked
+# No request takes more than 3 % more instructions than perf/instructions.txt says; and a slowdown of 5 % would be found.
+run 300 instructions perf/instructions.sh --check
 # The program with the planted faults, where `weir sim` finds it: its report counts those that were found.
 run 900 planted_program tests/planted.sh
 # A thousand sales on a virtual clock with faults from their seeds; the full 5,000 are for whoever changes core.
