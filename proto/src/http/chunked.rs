@@ -56,7 +56,7 @@ impl ChunkScan {
                         return Ok(false);
                     };
                     let wire_bytes = cursor.line_start - body_start;
-                    self.size_line(&input[line], wire_bytes)?;
+                    self.size_line(&input[line.place], wire_bytes)?;
                     self.trailer_start = cursor.line_start;
                 }
                 Step::Data { missing_bytes } => {
@@ -89,7 +89,7 @@ impl ChunkScan {
                     else {
                         return Ok(false);
                     };
-                    if line.is_empty() {
+                    if line.place.is_empty() {
                         return Ok(true);
                     }
                     self.trailer_lines += 1;
@@ -97,7 +97,8 @@ impl ChunkScan {
                         return Err(HttpReject::HeadTooLarge);
                     }
                     // RFC 9110 §6.5.1: checked, then dropped, whatever its name.
-                    field::split(&input[line]).map_err(|_| HttpReject::Chunk)?;
+                    field::split(&input[line.place], line.has_control)
+                        .map_err(|_| HttpReject::Chunk)?;
                 }
             }
         }

@@ -54,3 +54,72 @@ pub(super) fn run(bytes: &[u8], class: u8) -> usize {
         .position(|&byte| !is(byte, class))
         .unwrap_or(bytes.len())
 }
+
+/// How many bytes at the start of `bytes` are no control bytes (RFC 5234's CTL: below 0x20 and DEL).
+pub(super) fn uncontrolled_bytes(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    // Without an early exit within the sixteen: that becomes vector code.
+    while let Some(chunk) = bytes[at..].first_chunk::<16>() {
+        if chunk
+            .iter()
+            .fold(false, |found, &byte| found | is_control(byte))
+        {
+            let found = chunk.iter().position(|&byte| is_control(byte));
+            return at + found.unwrap_or_default();
+        }
+        at += 16;
+    }
+    let rest = &bytes[at..];
+    at + rest
+        .iter()
+        .position(|&byte| is_control(byte))
+        .unwrap_or(rest.len())
+}
+
+/// Where the first colon of `bytes` is, looked for in eight bytes at a time: names are short.
+pub(super) fn until_colon(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 0xff;
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk() {
+        let zero_at_colon = u64::from_le_bytes(*chunk) ^ (ONES * b':' as u64);
+        // The lowest mark is a zero byte; a borrow may only mark bytes above it.
+        let marks = zero_at_colon.wrapping_sub(ONES) & !zero_at_colon & (ONES << 7);
+        if marks != 0 {
+            return Some(at + marks.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let rest = bytes[at..].iter().position(|&byte| byte == b':');
+    rest.map(|rest| at + rest)
+}
+
+/// True for RFC 5234's CTL.
+pub(super) fn is_control(byte: u8) -> bool {
+    (byte < 0x20) | (byte == 0x7f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte at every place of two blocks, whatever follows it.
+    #[test]
+    fn what_is_looked_for_many_at_a_time_is_found_at_its_place() {
+        for len in 0..=40 {
+            for at in 0..len {
+                for byte in 0..=255_u8 {
+                    for later in [b'a', b':', b';', b'\r', 0x7f, 0x80, 0xff] {
+                        let mut bytes = [b'9'; 40];
+                        bytes[at + 1..].fill(later);
+                        bytes[at] = byte;
+                        let bytes = &bytes[..len];
+                        let control = bytes.iter().position(|byte| byte.is_ascii_control());
+                        assert_eq!(uncontrolled_bytes(bytes), control.unwrap_or(len));
+                        let colon = bytes.iter().position(|&byte| byte == b':');
+                        assert_eq!(until_colon(bytes), colon, "{bytes:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The place in a connection's bytes: what was looked at, and where the open line began.
 
+use super::class;
 use super::reject::HttpReject;
 use core::ops::Range;
 
@@ -8,37 +9,68 @@ use core::ops::Range;
 pub(super) struct Cursor {
     pub(super) scan: usize,
     pub(super) line_start: usize,
+    /// A control byte other than HTAB is in the open line, as far as it was looked at.
+    has_control: bool,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Where it is, its CRLF left out.
+    pub(super) place: Range<usize>,
+    /// A control byte other than HTAB is in it.
+    pub(super) has_control: bool,
 }
 
 impl Cursor {
-    /// Takes the open line, its CRLF left out; `None` while its end has not arrived.
+    /// At `at`, where a line begins.
+    pub(super) const fn new(at: usize) -> Self {
+        Self {
+            scan: at,
+            line_start: at,
+            has_control: false,
+        }
+    }
+
+    /// Takes the open line; `None` while its end has not arrived. The search for the end is the search for control bytes:
+    /// both in one walk.
     ///
     /// # Errors
     /// `too_long` when the line does not end before `end_max`; `LineEnd` for a LF without CR (RFC 9112 §2.2 would let us
-    /// take it; that is how two readers come to disagree). A bare CR is found by whoever checks the line's bytes.
+    /// take it; that is how two readers come to disagree). A bare CR is a control byte for whoever checks the line.
     pub(super) fn take_line(
         &mut self,
         input: &[u8],
         end_max: usize,
         too_long: HttpReject,
-    ) -> Result<Option<Range<usize>>, HttpReject> {
-        let seen_end = input.len().min(end_max);
-        let Some(ahead) = memchr::memchr(b'\n', &input[self.scan..seen_end]) else {
-            self.scan = seen_end;
-            return if seen_end == end_max {
-                Err(too_long)
-            } else {
-                Ok(None)
-            };
-        };
-        let line_feed = self.scan + ahead;
-        if line_feed == self.line_start || input[line_feed - 1] != b'\r' {
-            return Err(HttpReject::LineEnd);
+    ) -> Result<Option<Line>, HttpReject> {
+        let seen = &input[..input.len().min(end_max)];
+        loop {
+            self.scan += class::uncontrolled_bytes(&seen[self.scan..]);
+            match (seen.get(self.scan), seen.get(self.scan + 1)) {
+                (Some(b'\r'), Some(b'\n')) => {
+                    let line = Line {
+                        place: self.line_start..self.scan,
+                        has_control: self.has_control,
+                    };
+                    *self = Self::new(self.scan + 2);
+                    return Ok(Some(line));
+                }
+                (Some(b'\n'), _) => return Err(HttpReject::LineEnd),
+                // A CR that came last may yet be the line's end.
+                (None, _) | (Some(b'\r'), None) => {
+                    return if seen.len() == end_max {
+                        Err(too_long)
+                    } else {
+                        Ok(None)
+                    };
+                }
+                (Some(&byte), _) => {
+                    self.has_control |= byte != b'\t';
+                    self.scan += 1;
+                }
+            }
         }
-        let line = self.line_start..line_feed - 1;
-        self.scan = line_feed + 1;
-        self.line_start = self.scan;
-        Ok(Some(line))
     }
 
     /// Takes one byte; `None` while it has not arrived.

@@ -26,6 +26,7 @@ pub use reject::HttpReject;
 use crate::limits::BODY_BYTES_MAX;
 use core::fmt;
 use facts::{Facts, Lines};
+use field::Name;
 
 /// A method that a resource may have; TRACE, CONNECT and unknown ones never reach a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -110,16 +111,12 @@ impl<'a> Request<'a> {
 
     /// The values of all `Forwarded` lines in the order of the head (RFC 7239 §4: they are one list).
     pub fn forwarded(&self) -> FieldLines<'a> {
-        FieldLines::new(self.input, self.facts.forwarded, field::FORWARDED)
+        FieldLines::new(self.input, self.facts.forwarded, Name::Forwarded)
     }
 
     /// The values of all `X-Forwarded-For` lines in the order of the head: they are one list.
     pub fn x_forwarded_for(&self) -> FieldLines<'a> {
-        FieldLines::new(
-            self.input,
-            self.facts.x_forwarded_for,
-            field::X_FORWARDED_FOR,
-        )
+        FieldLines::new(self.input, self.facts.x_forwarded_for, Name::XForwardedFor)
     }
 
     /// What the answer must say about the connection, unless the server itself wants to close.
@@ -200,11 +197,11 @@ impl fmt::Debug for Body<'_> {
 #[derive(Clone)]
 pub struct FieldLines<'a> {
     rest: &'a [u8],
-    name: &'static [u8],
+    name: Name,
 }
 
 impl<'a> FieldLines<'a> {
-    fn new(input: &'a [u8], lines: Lines, name: &'static [u8]) -> Self {
+    fn new(input: &'a [u8], lines: Lines, name: Name) -> Self {
         Self {
             rest: lines.of(input),
             name,
@@ -213,10 +210,8 @@ impl<'a> FieldLines<'a> {
 
     /// The value of `line` (without CRLF) when it has the name.
     fn value(&self, line: &'a [u8]) -> Option<&'a [u8]> {
-        let (name_bytes, value) = field::split(line).ok()?;
-        line[..name_bytes]
-            .eq_ignore_ascii_case(self.name)
-            .then(|| &line[value])
+        let (name, value) = field::split(line, false).ok()?;
+        (name == self.name).then(|| &line[value])
     }
 }
 

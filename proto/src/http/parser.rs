@@ -6,13 +6,12 @@
 
 use super::chunked::{ChunkScan, ChunkedBody};
 use super::class::{self, TOKEN};
-use super::cursor::Cursor;
+use super::cursor::{Cursor, Line};
 use super::facts::{Facts, Span};
 use super::field::{self, Field, Name};
 use super::reject::HttpReject;
 use super::{Body, Method, Request, Version, target};
 use crate::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADER_LINES_MAX, REQUEST_LINE_BYTES_MAX};
-use core::ops::Range;
 
 /// What the bytes so far amount to.
 #[derive(Clone, Copy, Debug)]
@@ -143,10 +142,7 @@ impl RequestParser {
                 }
                 Some(b'\n') => {
                     self.head_start = 2;
-                    self.cursor = Cursor {
-                        scan: 2,
-                        line_start: 2,
-                    };
+                    self.cursor = Cursor::new(2);
                 }
                 Some(_) => return Err(HttpReject::LineEnd),
             },
@@ -165,8 +161,8 @@ impl RequestParser {
         else {
             return Ok(Step::NeedMore);
         };
-        let start = line.start;
-        let line = &input[line];
+        let start = line.place.start;
+        let line = &input[line.place];
         // RFC 9112 §3: single spaces only, so the version is the last eight bytes and the target lies between.
         let method_bytes = class::run(line, TOKEN);
         if line.get(method_bytes) != Some(&b' ') {
@@ -205,7 +201,7 @@ impl RequestParser {
             .cursor
             .take_line(input, end_max, HttpReject::HeadTooLarge)?
         {
-            if line.is_empty() {
+            if line.place.is_empty() {
                 self.body_start = self.cursor.scan;
                 self.stage = self.end_head(input)?;
                 return Ok(Step::Next);
@@ -214,17 +210,18 @@ impl RequestParser {
             if self.header_lines > HEADER_LINES_MAX {
                 return Err(HttpReject::HeadTooLarge);
             }
-            self.field_line(input, line)?;
+            self.field_line(input, &line)?;
         }
         Ok(Step::NeedMore)
     }
 
-    fn field_line(&mut self, input: &[u8], line: Range<usize>) -> Result<(), HttpReject> {
-        let bytes = &input[line.clone()];
-        let (name_bytes, place) = field::split(bytes)?;
+    fn field_line(&mut self, input: &[u8], line: &Line) -> Result<(), HttpReject> {
+        let start = line.place.start;
+        let bytes = &input[line.place.clone()];
+        let (name, place) = field::split(bytes, line.has_control)?;
         let value = &bytes[place.clone()];
         let facts = &mut self.facts;
-        match field::name_of(&bytes[..name_bytes]) {
+        match name {
             Name::Other => {}
             Name::Kept(field) => {
                 let slot = &mut facts.fields[field as usize];
@@ -233,7 +230,7 @@ impl RequestParser {
                     return Err(HttpReject::Host);
                 }
                 if is_first {
-                    *slot = Span::new(line.start + place.start..line.start + place.end);
+                    *slot = Span::within(start, place);
                 } else if !field.may_repeat() {
                     return Err(HttpReject::FieldRepeated);
                 }
@@ -271,8 +268,8 @@ impl RequestParser {
                 facts.expects_continue = true;
             }
             Name::Expect => facts.expects_other = true,
-            Name::Forwarded => facts.forwarded.include(&line),
-            Name::XForwardedFor => facts.x_forwarded_for.include(&line),
+            Name::Forwarded => facts.forwarded.include(&line.place),
+            Name::XForwardedFor => facts.x_forwarded_for.include(&line.place),
         }
         Ok(())
     }
