@@ -9,7 +9,8 @@ use std::hint::black_box;
 use weir_core::view::WinnersFilter;
 use weir_proto::answer::{AnswerBody, Lang, Reason};
 use weir_proto::http::date::DateCache;
-use weir_proto::http::response::{self, Meta, Status};
+use weir_proto::http::letter::Letters;
+use weir_proto::http::response::Meta;
 use weir_proto::http::{Connection, Parsed, RequestParser};
 use weir_proto::ids::{PathId, RequestId, UserId};
 use weir_proto::ticket::{Expect, KeyRing, TicketKey, verify};
@@ -128,6 +129,7 @@ impl Work for Ticket {
 struct Encode {
     out: Vec<u8>,
     date: DateCache,
+    letters: Letters,
     request_id: RequestId,
 }
 
@@ -138,6 +140,7 @@ impl Encode {
         Self {
             out: Vec::with_capacity(4096),
             date,
+            letters: Letters::new(),
             request_id: RequestId::new(b"req-2026-11-30-00004711").expect("visible ASCII"),
         }
     }
@@ -148,11 +151,9 @@ impl Work for Encode {
         self.out.clear();
         let meta = Meta::new(&self.date, Connection::Keep);
         let reason = black_box(Reason::SoldOutLocal);
-        let open = response::begin(&mut self.out, Status::of(reason), &meta);
-        let mut body = AnswerBody::new(reason, Lang::default(), OPENS_AT);
+        let mut body = AnswerBody::new(reason, Lang::default(), self.date.server_time());
         body.request_id = Some(black_box(&self.request_id));
-        body.encode(&mut self.out);
-        open.finish(&mut self.out);
+        self.letters.write(&mut self.out, &meta, &body);
         u64::from(black_box(&self.out).ends_with(b"}"))
     }
 }

@@ -55,19 +55,34 @@ pub(super) fn run(bytes: &[u8], class: u8) -> usize {
         .unwrap_or(bytes.len())
 }
 
+const ONES: u64 = u64::MAX / 0xff;
+const HIGH: u64 = ONES << 7;
+
 /// How many bytes at the start of `bytes` are no control bytes (RFC 5234's CTL: below 0x20 and DEL).
+#[inline(always)]
 pub(super) fn uncontrolled_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
-    // Without an early exit within the sixteen: that becomes vector code.
-    while let Some(chunk) = bytes[at..].first_chunk::<16>() {
-        if chunk
+    // No early exit within a block: that is vector code. The words after it only find the place.
+    while let Some(block) = bytes[at..].first_chunk::<32>() {
+        if block
             .iter()
             .fold(false, |found, &byte| found | is_control(byte))
         {
-            let found = chunk.iter().position(|&byte| is_control(byte));
-            return at + found.unwrap_or_default();
+            break;
         }
-        at += 16;
+        at += block.len();
+    }
+    while let Some(word) = bytes[at..].first_chunk() {
+        let word = u64::from_le_bytes(*word);
+        let zero_at_del = word ^ (ONES * 0x7f);
+        // The lowest mark is true; a borrow may only mark bytes above it.
+        let below_space = word.wrapping_sub(ONES * 0x20) & !word;
+        let del = zero_at_del.wrapping_sub(ONES) & !zero_at_del;
+        let marks = (below_space | del) & HIGH;
+        if marks != 0 {
+            return at + marks.trailing_zeros() as usize / 8;
+        }
+        at += 8;
     }
     let rest = &bytes[at..];
     at + rest
@@ -77,13 +92,12 @@ pub(super) fn uncontrolled_bytes(bytes: &[u8]) -> usize {
 }
 
 /// Where the first colon of `bytes` is, looked for in eight bytes at a time: names are short.
+#[inline(always)]
 pub(super) fn until_colon(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = u64::MAX / 0xff;
     let mut at = 0;
     while let Some(chunk) = bytes[at..].first_chunk() {
         let zero_at_colon = u64::from_le_bytes(*chunk) ^ (ONES * b':' as u64);
-        // The lowest mark is a zero byte; a borrow may only mark bytes above it.
-        let marks = zero_at_colon.wrapping_sub(ONES) & !zero_at_colon & (ONES << 7);
+        let marks = zero_at_colon.wrapping_sub(ONES) & !zero_at_colon & HIGH; // the lowest one is true, as above
         if marks != 0 {
             return Some(at + marks.trailing_zeros() as usize / 8);
         }

@@ -38,6 +38,7 @@ impl Cursor {
     /// # Errors
     /// `too_long` when the line does not end before `end_max`; `LineEnd` for a LF without CR (RFC 9112 §2.2 would let us
     /// take it; that is how two readers come to disagree). A bare CR is a control byte for whoever checks the line.
+    #[inline(always)] // one call per line: its parts are decided on at once
     pub(super) fn take_line(
         &mut self,
         input: &[u8],

@@ -107,6 +107,7 @@ fn is<const N: usize>(name: &[u8], known: &[u8; N]) -> bool {
 ///
 /// # Errors
 /// `FieldName` when no token followed by a colon starts the line (a folded line has none), `FieldValue` for a control byte.
+#[inline(always)] // one call per line of a head
 pub(super) fn split(line: &[u8], has_control: bool) -> Result<(Name, Range<usize>), HttpReject> {
     // RFC 9112 §5.1: no white space between name and colon.
     let name_bytes = class::until_colon(line).ok_or(HttpReject::FieldName)?;

@@ -215,6 +215,7 @@ impl RequestParser {
         Ok(Step::NeedMore)
     }
 
+    #[inline(always)]
     fn field_line(&mut self, input: &[u8], line: &Line) -> Result<(), HttpReject> {
         let start = line.place.start;
         let bytes = &input[line.place.clone()];
