@@ -11,3 +11,4 @@ pub mod serve;
 pub mod sim;
 pub mod store;
 pub mod torture;
+pub mod tune;

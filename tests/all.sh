@@ -102,6 +102,7 @@ need() {
     fetch sqlite3 sqlite3
     fetch openssl openssl
     fetch valgrind valgrind
+    (fetch perf linux-perf) || echo "   perf is missing: the profiling commands are tried with what /proc tells"
     (fetch systemd-analyze systemd) || echo "   the systemd unit cannot be checked here: its test will say SKIPPED"
 }
 
@@ -136,6 +137,8 @@ run 300 sim target/release/weir sim --seeds 0..1000 --json
 run 400 torture target/release/weir torture --kills 200 --seed 1 --json
 # The optimised program sells to a crowd; it exits with 1 when a promise breaks.
 run 180 demo target/release/weir demo --buyers 200000 --stock 2000 --json
+# The profiling commands, each for two seconds, with perf and with /proc alone. The first time it builds inferno.
+run 600 perf tests/perf.sh
 await fuzz
 
 printf '\ntook %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))

@@ -14,6 +14,7 @@ mod serve;
 pub mod sim;
 mod ticket;
 pub mod torture;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::fmt;
@@ -47,6 +48,7 @@ enum Command {
     Sim(sim::SimArgs),
     Demo(demo::DemoArgs),
     Torture(torture::TortureArgs),
+    Tune(tune::TuneArgs),
     #[command(hide = true)]
     TortureClock(torture::ClockArgs),
 }
@@ -64,6 +66,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Sim(args) => sim::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Torture(args) => torture::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::TortureClock(args) => torture::run_clock(&args),
     }
 }

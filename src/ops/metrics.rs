@@ -195,6 +195,17 @@ metrics! {
     "weir_driver_mail_in_total" Counter Sum One "Mail shown to parts.";
     "weir_driver_mail_refused_total" Counter Sum One "Tries to put mail into a full box.";
     "weir_driver_mail_dropped_total" Counter Sum One "Mail to parts that do not exist in this process.";
+    "weir_shard_ring_sqe_total" Counter Sum One "Operations that a shard's driver gave to the kernel.";
+    "weir_shard_ring_cqe_total" Counter Sum One "Completions that it took.";
+    "weir_shard_ring_enters_total" Counter Sum One "Its system calls; completions per call are its batch.";
+    "weir_shard_ring_turns_total" Counter Sum One "Its turns.";
+    "weir_shard_ring_cq_overflow_total" Counter Sum One "Its turns that found the completion queue full.";
+    "weir_shard_ring_recv_enobufs_total" Counter Sum One "Its receives that found no buffer and were armed again.";
+    "weir_shard_ring_recv_stops_total" Counter Sum One "Its receives stopped because too much was left unread.";
+    "weir_shard_ring_sends_short_total" Counter Sum One "Its sends that the kernel took only in part.";
+    "weir_shard_ring_accepts_total" Counter Sum One "Connections that it accepted.";
+    "weir_shard_ring_accept_errors_total" Counter Sum One "Its accepts that failed.";
+    "weir_shard_ring_buffers" Gauge Sum One "Receive buffers of its ring; 0 where the driver has no ring.";
     // The process.
     "process_resident_memory_bytes" Gauge Sum One "Resident memory in bytes.";
     "process_cpu_seconds_total" Counter Sum Thousandths "User and system time in seconds.";

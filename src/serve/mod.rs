@@ -84,8 +84,10 @@ pub struct Server {
 struct Hall {
     post: Arc<PostOffice>,
     news: Sender<News>,
-    /// One for all: a counter's cache line is touched once per turn.
+    /// Of the parts without a core of their own, which share one.
     stats: Arc<DriverStats>,
+    /// Of each shard its own, so that no shard writes to another's cache lines.
+    shard_stats: Vec<Arc<DriverStats>>,
     /// What carries the parts with sockets.
     kind: DriverKind,
 }
@@ -128,10 +130,14 @@ impl Hall {
         config: DriverConfig,
         handler: Box<dyn Handler>,
     ) -> Result<(), ServeError> {
+        let stats = match config.addr {
+            Addr::Shard(shard) => &self.shard_stats[usize::from(shard.0)],
+            _ => &self.stats,
+        };
         let (post, drain, stats) = (
             Arc::clone(&self.post),
             Arc::clone(&stage.drain),
-            Arc::clone(&self.stats),
+            Arc::clone(stats),
         );
         let kind = self.kind;
         self.spawn(stage, config.addr, move || {
@@ -211,6 +217,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         post,
         news: sender.clone(),
         stats: Arc::default(),
+        shard_stats: shards.iter().map(|_| Arc::default()).collect(),
         kind: chosen.kind,
     };
 
@@ -234,7 +241,8 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         notes,
     };
     server.wait_until_ready()?;
-    if hall.stats.rings_unrestricted.get() > 0 {
+    let all_stats = || hall.shard_stats.iter().chain([&hall.stats]);
+    if all_stats().any(|stats| stats.rings_unrestricted.get() > 0) {
         server.notes.push(UNRESTRICTED_NOTE.to_owned());
     }
     Ok(server)
@@ -325,7 +333,7 @@ fn ops_config(
         keys: Arc::clone(&plan.shard.keys),
         entropy: crate::ops::entropy::Entropy::new(crate::keys::random().map_err(random)?),
         parts,
-        sources: sources::sources(hall.kind, &hall.stats, &hall.post),
+        sources: sources::sources(hall.kind, &hall.stats, &hall.shard_stats, &hall.post),
         audit,
         rules: [
             &plan.shard.ip,
