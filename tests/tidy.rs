@@ -174,3 +174,49 @@ fn every_field_bug_names_its_test_or_its_reason() {
     let problems = field_bugs::check(&list, &tests);
     assert!(problems.is_empty(), "tests/README.md: {problems:#?}");
 }
+
+/// Runs `bench/results/table.py --MODE document`.
+fn table(mode: &str, document: &Path) -> bool {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/results/table.py");
+    let mut python = std::process::Command::new("python3");
+    let run = python.arg("-B").arg(script).arg(mode).arg(document);
+    run.status().unwrap().success()
+}
+
+#[test]
+fn tables_in_documents_are_those_of_their_result_files() {
+    for (path, text) in files(|name| name.ends_with(".md")) {
+        if text.contains("\n<!-- compare ") {
+            let document = Path::new(env!("CARGO_MANIFEST_DIR")).join(&path);
+            assert!(table("--check", &document), "{path}: see above");
+        }
+    }
+}
+
+#[test]
+fn a_changed_figure_in_a_table_is_found() {
+    let dir = std::env::temp_dir().join(format!("weir-tidy-table-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let (result, document) = (dir.join("run.jsonl"), dir.join("doc.md"));
+    let figure = r#"{"median":3.25,"low":3.0,"high":3.5}"#;
+    let lines = format!(
+        r#"{{"about":{{"date":"2026-11-30","kernel":"6.18","cpu":"C","command":"c","rounds":7,"commit":"x"}}}}
+{{"candidate":"null","scenario":"c64","what":"the limit","rounds":7,"server_cpu_us":{figure},"disturbed_rounds":1}}
+{{"ratios":{{"1 a/b":{{"value":1.05,"low":1.0,"high":1.2,"goal":1.1,"sense":"<=","ok":true}}}}}}"#
+    );
+    fs::write(&result, lines).unwrap();
+    let name = result.display();
+    fs::write(
+        &document,
+        format!("A\n\n<!-- compare {name} cpu goals -->\n<!-- /compare -->\n\nB\n"),
+    )
+    .unwrap();
+    assert!(!table("--check", &document), "nothing stands there yet");
+    assert!(table("--into", &document) && table("--check", &document));
+    let text = fs::read_to_string(&document).unwrap();
+    assert!(text.contains("3.25 (3.00–3.50)") && text.contains("| 1 a/b | 1.05 |"));
+    assert!(text.starts_with("A\n\n<!--") && text.ends_with("-->\n\nB\n"));
+    fs::write(&document, text.replace("3.25", "3.24")).unwrap();
+    assert!(!table("--check", &document), "a figure was changed by hand");
+    fs::remove_dir_all(&dir).unwrap();
+}

@@ -16,7 +16,9 @@ mod run;
 pub mod schedule;
 pub mod tally;
 mod tickets;
+mod watch;
 
 pub use report::BenchReport;
-pub use run::{BenchConfig, BenchError, Look, Rate, run};
+pub use run::{BenchConfig, BenchError, Look, Rate, own_cpu_ns, run};
 pub use tickets::TicketMint;
+pub use watch::{Watch, WatchReport};

@@ -123,8 +123,12 @@ pub(crate) struct Load {
 
 /// The texts of requests.
 pub(crate) struct Words {
-    /// The Host header.
+    /// The Host header, and with it a line that asks for the end of the connection.
     pub host: String,
+    /// Each connection ends with the first answer.
+    pub close_each: bool,
+    /// After so many submits their tickets and users come again.
+    pub tickets_max: Option<u64>,
     /// The path of a plain GET.
     pub path: String,
     /// What request ids of this run begin with.
@@ -302,14 +306,25 @@ impl Workload for Load {
         let kind = self.mix.pick(&mut self.rng);
         let number = match kind {
             Kind::Submit => {
+                let number = self.submits;
                 self.submits += 1;
-                self.submits - 1
+                self.words
+                    .tickets_max
+                    .map_or(number, |tickets| number % tickets)
             }
+            // Nobody submits: the tickets that were minted, in turn.
+            _ if self.mix.weights.submit == 0 => self.given % self.words.tickets_max.unwrap_or(1),
             // One that was submitted, or will be first.
-            _ => self.rng.below(self.submits.max(1)),
+            _ => {
+                let submitted = self
+                    .words
+                    .tickets_max
+                    .map_or(self.submits, |tickets| tickets.min(self.submits));
+                self.rng.below(submitted.max(1))
+            }
         };
         let mut job = Job::new(number << KIND_BITS | kind as u64, at);
-        if kind == Kind::Malformed {
+        if kind == Kind::Malformed || self.words.close_each {
             job.then = Then::Await;
         }
         self.given += 1;
@@ -509,6 +524,8 @@ mod tests {
             let target: SocketAddr = "10.0.0.1:80".parse().unwrap();
             let words = Words {
                 host: target.to_string(),
+                close_each: false,
+                tickets_max: None,
                 path: "/".into(),
                 run: 11,
             };

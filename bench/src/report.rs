@@ -1,6 +1,7 @@
 //! What a run found, for programs (JSON by serde) and for people (a table).
 
 use crate::latency::{Latency, LatencySummary, show_us};
+use crate::watch::WatchReport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -42,6 +43,8 @@ pub struct ConnectionReport {
     pub broken: u64,
     /// Most requests under way at one time.
     pub in_flight_max: u64,
+    /// Bytes of whole answers.
+    pub received_bytes: u64,
 }
 
 /// The generator's own thread.
@@ -104,6 +107,8 @@ pub struct BenchReport {
     pub generator: GeneratorReport,
     /// Tickets that had to be minted while the run went on.
     pub tickets_minted_late: u64,
+    /// What server and machine spent, when somebody watched.
+    pub watched: Option<WatchReport>,
     /// Why the numbers do not describe the load asked for; empty when they do.
     pub void_because: Vec<String>,
     /// The latencies, for pictures.
@@ -204,6 +209,15 @@ impl BenchReport {
             percent(self.generator.busy_ppm),
             self.generator.cpu_ns_per_request
         )?;
+        if let Some(seen) = &self.watched {
+            writeln!(
+                out,
+                "Server: {} ns of CPU per request, {} KiB resident; others used {} of a core.",
+                seen.server_cpu_ns_per_request,
+                seen.rss_kib,
+                percent(seen.others_ppm)
+            )?;
+        }
         for reason in &self.void_because {
             writeln!(out, "NOT VALID: {reason}.")?;
         }

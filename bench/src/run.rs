@@ -52,6 +52,8 @@ pub struct BenchConfig {
     pub connections: u32,
     /// Requests under way on each at most, 1..=64.
     pub pipeline: u32,
+    /// Each request asks for `Connection: close` and goes on a connection of its own; `pipeline` must be 1.
+    pub close_each: bool,
     /// Local addresses to send from, taken from 127.1.0.0/16; 0: the kernel's choice.
     pub sources: u32,
     /// A request without its answer after so many milliseconds has failed.
@@ -62,6 +64,8 @@ pub struct BenchConfig {
     pub mix: Mix,
     /// For kinds that need tickets.
     pub mint: Option<TicketMint>,
+    /// Mint so many tickets and begin again with the first when they are used up; `None`: each submit has its own.
+    pub tickets_max: Option<u64>,
     /// Draws kinds and distances; names the run's request ids.
     pub seed: u64,
 }
@@ -78,11 +82,13 @@ impl BenchConfig {
             requests_max: REQUESTS_MAX,
             connections: 64,
             pipeline: 1,
+            close_each: false,
             sources: 0,
             answer_ms: 10_000,
             cpu: None,
             mix: Mix::get_only(),
             mint: None,
+            tickets_max: None,
             seed: 1,
         }
     }
@@ -121,6 +127,16 @@ impl BenchConfig {
         if self.sources > 0 && !self.target.is_ipv4() {
             return wrong("sources", self.sources.into(), "0 with an IPv6 target");
         }
+        if self.close_each && self.pipeline != 1 {
+            return wrong(
+                "pipeline",
+                self.pipeline.into(),
+                "1 with a connection for each request",
+            );
+        }
+        if self.tickets_max == Some(0) {
+            return wrong("tickets", 0, "1 or more");
+        }
         self.mix.check().map_err(BenchError::Mix)?;
         if self.mix.needs_tickets() && self.mint.is_none() {
             return Err(BenchError::NoKeys);
@@ -152,6 +168,9 @@ impl BenchConfig {
             Rate::Constant(rate) | Rate::Poisson(rate) => self.scheduled(rate),
             Rate::Max => self.requests_max,
         };
+        if let Some(tickets) = self.tickets_max {
+            return tickets;
+        }
         // A hundredth more than the weights say: kinds are drawn.
         let submits = u128::from(requests) * u128::from(self.mix.share_ppm(Kind::Submit));
         (submits * 101 / 100_000_000) as u64 + 1_000
@@ -226,10 +245,10 @@ pub struct Look {
     pub failed: u64,
 }
 
-/// How often `look` is called.
-const LOOK_MS: u64 = 500;
+/// How often `look` is called: often enough that a span of a second has its ends within a tenth.
+const LOOK_MS: u64 = 100;
 
-/// Runs the load to its end on a thread of its own. `look` is called about twice a second on this thread; when it says
+/// Runs the load to its end on a thread of its own. `look` is called about ten times a second on this thread; when it says
 /// false, no more requests are sent, and the report is about what was.
 ///
 /// # Errors
@@ -290,7 +309,12 @@ fn client(config: &BenchConfig, live: Arc<Live>, shelf: Shelf) -> Result<Client,
         _ => None,
     };
     let words = Words {
-        host: config.target.to_string(),
+        host: match config.close_each {
+            true => format!("{}\r\nConnection: close", config.target),
+            false => config.target.to_string(),
+        },
+        close_each: config.close_each,
+        tickets_max: config.tickets_max,
         path: config
             .mix
             .get
@@ -318,6 +342,11 @@ fn client(config: &BenchConfig, live: Arc<Live>, shelf: Shelf) -> Result<Client,
     engine.answer_ms = config.answer_ms;
     engine.seed = config.seed;
     Client::new(engine, Box::new(load)).map_err(BenchError::Client)
+}
+
+/// CPU time of the calling thread, nanoseconds; 0 where the kernel keeps no such books.
+pub fn own_cpu_ns() -> u64 {
+    OwnCpu::read().cpu_ns
 }
 
 /// CPU time and waiting time of the calling thread.
@@ -400,6 +429,7 @@ fn report(config: &BenchConfig, out: &Outturn, used: OwnCpu) -> BenchReport {
             closed_idle: counts.closed_idle,
             broken: counts.broken,
             in_flight_max: counts.in_flight_max,
+            received_bytes: counts.received_bytes,
         },
         generator: GeneratorReport {
             cpu_us: used.cpu_ns / 1_000,
@@ -408,6 +438,7 @@ fn report(config: &BenchConfig, out: &Outturn, used: OwnCpu) -> BenchReport {
             cpu_ns_per_request: used.cpu_ns / all.given.max(1),
         },
         tickets_minted_late: out.tickets_minted_late,
+        watched: None,
         void_because: Vec::new(),
         latency: all.latency,
     };

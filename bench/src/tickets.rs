@@ -44,7 +44,10 @@ impl TicketMint {
     }
 
     /// Appends ticket `n`.
-    fn mint(&self, n: u64, out: &mut Vec<u8>) -> Result<(), MintError> {
+    ///
+    /// # Errors
+    /// The sale's description does not fit a ticket.
+    pub fn mint(&self, n: u64, out: &mut Vec<u8>) -> Result<(), MintError> {
         let mut rng = Rng::new(self.nonce_seed ^ n.wrapping_mul(0xA24B_AED4_963E_E407));
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&rng.next_u64().to_be_bytes());

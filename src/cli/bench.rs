@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use weir_bench::mix::Mix;
-use weir_bench::{BenchConfig, Look, Rate, TicketMint};
+use weir_bench::{BenchConfig, Look, Rate, TicketMint, Watch};
 use weir_proto::limits::TICKET_WINDOW_MS_MAX;
 
 /// Longest mix file: ours have a few lines.
@@ -50,6 +50,12 @@ pub struct BenchArgs {
     /// Most requests.
     #[arg(long, default_value_t = weir_bench::limits::REQUESTS_MAX)]
     pub requests: u64,
+    /// Each request on a connection of its own.
+    #[arg(long, conflicts_with = "pipeline")]
+    pub close_each: bool,
+    /// A process whose CPU time and memory are reported: the server's. May be given again.
+    #[arg(long, value_name = "PID")]
+    pub watch: Vec<u32>,
     /// How many addresses of 127.1.0.0/16 to send from; 0: one.
     #[arg(long, default_value_t = 0)]
     pub sources: u32,
@@ -65,6 +71,9 @@ pub struct BenchArgs {
     /// The SKU of the tickets; may be left out when the activity has only one.
     #[arg(long)]
     pub sku: Option<u64>,
+    /// Mint so many tickets before the start and use them in turn; without it, each submit has one of its own.
+    #[arg(long)]
+    pub tickets: Option<u64>,
     /// The core of the generator; another one than the server's.
     #[arg(long)]
     pub cpu: Option<usize>,
@@ -82,12 +91,15 @@ pub struct BenchArgs {
 /// describe the load that was asked for.
 pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     let config = bench_config(args)?;
+    let mut watch = Watch::new(args.watch.clone(), args.warm_up);
     let report = weir_bench::run(&config, |look| {
         show(look);
+        watch.look(look);
         true
     });
     clear();
-    let report = report.map_err(CliError::input)?;
+    let mut report = report.map_err(CliError::input)?;
+    report.watched = watch.report().filter(|_| !args.watch.is_empty());
     print(&match args.json {
         true => serde_json::to_string(&report).map_err(CliError::input)? + "\n",
         false => report.text(),
@@ -119,6 +131,8 @@ fn bench_config(args: &BenchArgs) -> Result<BenchConfig, CliError> {
     config.requests_max = args.requests;
     config.connections = args.connections;
     config.pipeline = args.pipeline;
+    config.close_each = args.close_each;
+    config.tickets_max = args.tickets;
     config.sources = args.sources;
     config.cpu = args.cpu;
     config.seed = seed;

@@ -1,0 +1,83 @@
+"""The goals of issue 5 as ratios of one run, each from the rounds in which both sides were measured."""
+
+from stats import ratio
+
+
+class Rounds:
+    """Figures by (candidate, scenario, round)."""
+
+    def __init__(self):
+        self.seen = {}
+        self.mac_us = {}
+
+    def put(self, candidate, scenario, number, figure):
+        self.seen.setdefault((candidate, scenario), {})[number] = figure
+
+    def of(self, candidate, scenario):
+        return self.seen.get((candidate, scenario), {})
+
+    def paired(self, left, right, combine):
+        """`combine(l, r)` for each round that has both; left and right: (candidate, scenario)."""
+        ours, theirs = self.of(*left), self.of(*right)
+        return [combine(ours[n], theirs[n]) for n in sorted(ours.keys() & theirs.keys())]
+
+
+def cpu_ratio(left, right):
+    return left["server_cpu_us"] / right["server_cpu_us"]
+
+
+def rps_ratio(left, right):
+    return left["rps"] / right["rps"]
+
+
+def p99_ratio(left, right):
+    return left["latency_us"]["p99"] / right["latency_us"]["p99"]
+
+
+def cpu_more(left, right):
+    return left["server_cpu_us"] - right["server_cpu_us"]
+
+
+# name, (candidate, scenario), (candidate, scenario), how they are combined, goal, sense
+PAIRS = [
+    ("1 compact/null c64", ("weir-compact", "c64"), ("null-compact", "c64"), cpu_ratio, 1.10, "<="),
+    ("1 compact/null c512", ("weir-compact", "c512"), ("null-compact", "c512"), cpu_ratio, 1.10, "<="),
+    ("1 jws/null c64", ("weir-jws", "c64"), ("null-jws", "c64"), cpu_ratio, 1.20, "<="),
+    ("1 jws/null c512", ("weir-jws", "c512"), ("null-jws", "c512"), cpu_ratio, 1.20, "<="),
+    ("1 compact/nginx c512", ("weir-compact", "c512"), ("nginx", "c512"), cpu_ratio, 0.75, "<="),
+    ("1 jws/nginx c512", ("weir-jws", "c512"), ("nginx", "c512"), cpu_ratio, 0.75, "<="),
+    ("1 jws/nginx-lua c512", ("weir-jws", "c512"), ("nginx-lua", "c512"), cpu_ratio, 0.45, "<="),
+    ("2 compact-null p16 us", ("weir-compact", "p16"), ("null-compact", "p16"), cpu_more, 0.30, "<="),
+    ("2 compact/nginx rps p16", ("weir-compact", "p16"), ("nginx", "p16"), rps_ratio, 5.0, ">="),
+    ("2 jws/nginx rps p16", ("weir-jws", "p16"), ("nginx", "p16"), rps_ratio, 5.0, ">="),
+    ("4 compact/null p99 open c64", ("weir-compact", "open"), ("null-compact", "open"), p99_ratio, 1.25, "<="),
+    ("4 jws/null p99 open c64", ("weir-jws", "open"), ("null-jws", "open"), p99_ratio, 1.25, "<="),
+    ("4 compact/nginx p99 open c64", ("weir-compact", "open"), ("nginx", "open"), p99_ratio, 1.0, "<="),
+    ("4 jws/nginx p99 open c64", ("weir-jws", "open"), ("nginx", "open"), p99_ratio, 1.0, "<="),
+    ("5 compact/null conn", ("weir-compact", "conn"), ("null-compact", "conn"), cpu_ratio, 1.05, "<="),
+    ("5 jws/null conn", ("weir-jws", "conn"), ("null-jws", "conn"), cpu_ratio, 1.05, "<="),
+    ("5 compact c4096/c64", ("weir-compact", "c4096"), ("weir-compact", "c64"), cpu_ratio, 1.45, "<="),
+    ("5 jws c4096/c64", ("weir-jws", "c4096"), ("weir-jws", "c64"), cpu_ratio, 1.45, "<="),
+]
+RSS_MIB_MAX = 32
+RESERVE_TIMES = 5.0
+
+
+def ratios(rounds, reserves, memory):
+    """Every goal that this run has figures for. `reserves`: (ledger, redis) rates by round; `memory`: MiB by round."""
+    found = {}
+    for name, left, right, combine, goal, sense in PAIRS:
+        values = rounds.paired(left, right, combine)
+        if values:
+            found[name] = ratio(values, goal, sense)
+    jws, null = rounds.of("weir-jws", "p16"), rounds.of("null-jws", "p16")
+    both = sorted(jws.keys() & null.keys() & rounds.mac_us.keys())
+    if both:
+        values = [cpu_more(jws[n], null[n]) - rounds.mac_us[n] for n in both]
+        found["2 jws-null-mac p16 us"] = ratio(values, 0.25, "<=")
+    if reserves:
+        values = [ledger / redis for ledger, redis in reserves]
+        found["6 ledger/redis reserves"] = ratio(values, RESERVE_TIMES, ">=")
+    if memory:
+        found["7 rss beside tables c4096 MiB"] = ratio(memory, RSS_MIB_MAX, "<=")
+    return found
