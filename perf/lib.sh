@@ -83,6 +83,7 @@ start_sale() {
     weir="$(weir_program)"
     work="$(mktemp -d)"
     log="$work/serve.log"
+    : >"$log" # it is read below, perhaps before the server has opened it
     "$weir" init "$work/shop" >/dev/null
     # Free ports; limits that one generator on one address does not meet.
     sed -i -e 's/^# listen = .*/listen = "127.0.0.1:0"/' \
@@ -134,6 +135,13 @@ cpu_event() {
     perf record -q -e cpu-clock -o /dev/null -- true >/dev/null 2>&1 || return 0
     # perf record would fall back from cycles without a word; perf stat tells.
     if perf stat -x, -e cycles -- true 2>&1 | grep -q '^[0-9]'; then echo cycles; else echo cpu-clock; fi
+}
+
+# hears_kernel: whether this user may profile the kernel. If not, perf leaves its part out without a word: so say it.
+hears_kernel() {
+    perf stat -x, -e cpu-clock:k -- true >/dev/null 2>&1 && return 0
+    say "this user may not look into the kernel (kernel.perf_event_paranoid = $(cat /proc/sys/kernel/perf_event_paranoid)), so its part, most of a shard's time, is missing below: sysctl -w kernel.perf_event_paranoid=1, or run as root"
+    return 1
 }
 
 # Why perf cannot be used, and what to do.

@@ -14,6 +14,7 @@ unit="microseconds"
 recorded=""
 if [ -n "$event" ]; then
     data="$out_dir/offcpu.data"
+    hears_kernel || true # threads and times remain, stacks do not
     say "perf record, context switches, $seconds s"
     # Switch events need no tracefs; kernel stacks say what is waited for, thread names who waits.
     if perf record -q -e context-switches -c 1 -g --kernel-callchains --switch-events -p "$pid" -o "$data" -- sleep "$seconds" 2>"$out_dir/perf.log"; then

@@ -9,10 +9,11 @@ rebuilt. Without counters (a virtual machine) the clock is the event; without pe
 
 folded="$out_dir/record.folded" svg="$out_dir/record.svg"
 inferno="$(inferno_dir)"
-event="$(cpu_event)"
+event="$(cpu_event)" kernel_share=known
 choose_process
 if [ -n "$event" ]; then
     data="$out_dir/record.data" # kept: perf report and perf annotate read it
+    hears_kernel || kernel_share=unknown
     say "perf record, event $event, $seconds s"
     # An odd frequency, so as not to beat with the timers; 16 KiB of stack hold our deepest turn.
     perf record -q -e "$event" -F 499 --call-graph dwarf,16384 -p "$pid" -o "$data" -- sleep "$seconds" 2>"$out_dir/perf.log" ||
@@ -21,7 +22,7 @@ if [ -n "$event" ]; then
     # Without the period among the fields every sample counts 1.
     perf script -i "$data" --no-inline -F comm,pid,tid,time,event,ip,sym,dso 2>/dev/null | "$inferno/inferno-collapse-perf" >"$folded" 2>>"$out_dir/perf.log"
 else
-    event="/proc"
+    event="/proc" kernel_share=unknown
     say "$(no_perf_reason)"
     say "sampling /proc instead for $seconds s: threads and system calls, no functions"
     proc_stacks "$seconds" >"$folded"
@@ -29,14 +30,14 @@ fi
 draw "$folded" "$svg" "weir, pid $pid, by $event" samples
 
 # The share of each thread, and of the kernel in the shards' part. From /proc: how often each was found running or ready.
-awk -v event="$event" '
+awk -v event="$event" -v kernel_share="$kernel_share" '
     { count = $NF; stack = $0; sub(/ [0-9]+$/, "", stack); split(stack, frame, ";"); all += count; thread[frame[1]] += count
       if (stack ~ /;running$/) busy[frame[1]] += count
       if (frame[1] ~ /^weir-shard/) { shard += count; if (stack ~ /;(entry_|asm_|do_syscall_64|ret_from)/) kernel += count } }
     END { printf "%-18s %9s %s\n", "thread", "samples", event == "/proc" ? "running" : "share"
           for (name in thread) printf "%-18s %9d %6.1f%%\n", name, thread[name], event == "/proc" ? 100 * busy[name] / thread[name] : 100 * thread[name] / all | "sort -k3 -nr"
           close("sort -k3 -nr")
-          if (shard && event != "/proc") printf "of the shards: kernel %.0f%%, weir %.0f%%\n", 100 * kernel / shard, 100 - 100 * kernel / shard }' "$folded"
+          if (shard && kernel_share == "known") printf "of the shards: kernel %.0f%%, weir %.0f%%\n", 100 * kernel / shard, 100 - 100 * kernel / shard }' "$folded"
 cat <<'TEXT'
 
 What to look for

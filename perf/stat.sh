@@ -39,6 +39,7 @@ counts="$(mktemp -d)"
 trap 'rm -rf "$counts"; tidy_up' EXIT
 for what in thread core net; do "${what}_counts" >"$counts/$what.0"; done
 if [ -n "$event" ]; then
+    hears_kernel || true # switches and faults are counted as 0 then
     events="task-clock,context-switches,cpu-migrations,page-faults"
     [ "$event" != cycles ] || events="$events,cycles,instructions,branch-misses,cache-misses"
     if [ -r /sys/kernel/tracing/events/raw_syscalls ]; then events="$events,raw_syscalls:sys_enter"; fi

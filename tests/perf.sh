@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The profiling commands (perf/), each on a sale of its own, for two seconds: with perf, and with /proc alone as where
-# perf is missing or forbidden. Needs the release build. Exit code 1 at the first thing that is not as it should be.
+# The profiling commands (perf/), for a second or two each: with perf, and with /proc alone as where perf is missing or
+# forbidden; on a sale of their own and on a server that somebody else runs. Needs the release build. Exit code 1 at the first thing that is not as it should be.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 work="$(mktemp -d)"
-server=""
-trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
+server="" load=""
+trap 'for one in $load $server; do kill "$one" 2>/dev/null || true; done; rm -rf "$work"' EXIT
 export TMPDIR="$work/tmp"
 mkdir "$TMPDIR"
 
@@ -34,40 +34,44 @@ refuses() {
     says "$message"
 }
 
-for how in perf proc; do
-    [ "$how" = perf ] || export WEIR_NO_PERF=1
-    try "record.sh by $how" perf/record.sh --seconds 2 --out "$work/$how"
-    says '^weir-shard-0 +[1-9]'
-    drew "$work/$how/record.svg"
-    try "offcpu.sh by $how" perf/offcpu.sh --seconds 2 --out "$work/$how"
-    says '^weir-shard-0 +(sleeping|\[waited\]|\[had to yield\]) +[1-9]'
-    drew "$work/$how/offcpu.svg"
-done
-try "stat.sh by proc" perf/stat.sh --seconds 1 --out "$work"
-says '^weir-shard-0 +[0-9.]+% +[0-9.]+%'
-says '^cpu[0-9]+ +[0-9.]+%'
-unset WEIR_NO_PERF
-try "ring.sh" perf/ring.sh --seconds 1 --out "$work"
-says '^0 +[1-9][0-9]* +[1-9][0-9]* +[1-9][0-9]* '
-says '^answers: [1-9][0-9]*/s; system calls of the shards per answer: [0-9.]+$'
+# A sale of its own, which it ends.
+try "record.sh by perf" perf/record.sh --seconds 2 --out "$work/own"
+says '^weir-shard-0 +[1-9]'
+says '^record: no --pid: profiling a sale of our own'
+drew "$work/own/record.svg"
 
-# A server that somebody else runs is profiled and left alone.
+# A server that somebody else runs, with two shards under some load; it is profiled and left alone.
 weir="${WEIR:-target/release/weir}"
 "$weir" init "$work/shop" >/dev/null
 sed -i -e 's/^# listen = .*/listen = "127.0.0.1:0"/' -e 's/^# shards = .*/shards = 2/' "$work/shop/weir.toml"
+: >"$work/serve.log" # read below, perhaps before the server has opened it
 "$weir" serve --config "$work/shop/weir.toml" >/dev/null 2>"$work/serve.log" &
 server=$!
 for ((tries = 0; tries < 300; tries++)); do
     grep -q ' serving ' "$work/serve.log" && break
     sleep 0.1
 done
-ops="$(sed -n 's/.* (ops \(.*\))$/\1/p' "$work/serve.log")"
-try "ring.sh --ops" perf/ring.sh --seconds 1 --ops "$ops" --out "$work"
+read -r url ops < <(sed -n 's/.* serving \(http[^ ]*\) (ops \(.*\))$/\1 \2/p' "$work/serve.log")
+"$weir" bench --url "$url/" --rate 5000 --duration 5m >/dev/null 2>&1 &
+load=$!
+for how in perf proc; do
+    [ "$how" = perf ] || export WEIR_NO_PERF=1
+    try "offcpu.sh by $how" perf/offcpu.sh --pid "$server" --seconds 2 --out "$work/$how"
+    says '^weir-shard-0 +(sleeping|\[waited\]|\[had to yield\]) +[1-9]'
+    drew "$work/$how/offcpu.svg"
+    try "stat.sh by $how" perf/stat.sh --pid "$server" --seconds 1 --out "$work/$how"
+    says '^weir-shard-1 +[0-9.]+% +[0-9.]+%'
+    says '^cpu[0-9]+ +[0-9.]+%'
+done
+try "record.sh by proc" perf/record.sh --pid "$server" --seconds 2 --out "$work/proc"
+says '^weir-shard-0 +[1-9]'
+drew "$work/proc/record.svg"
+try "ring.sh" perf/ring.sh --ops "$ops" --seconds 1 --out "$work"
 says '^driver (uring|epoll), '
-[ "$(grep -Ec '^[01] ' "$work/out")" = 4 ] || fail "ring.sh does not tell two shards apart"
-try "stat.sh --pid" perf/stat.sh --seconds 1 --pid "$server" --out "$work"
-says '^weir-owner '
+[ "$(grep -Ec '^[01] +[1-9]' "$work/out")" = 4 ] || says '^0 +0 ' # epoll has no buffers
+says '^answers: [1-9][0-9]*/s; system calls of the shards per answer: [0-9.]+$'
 kill -0 "$server" || fail "the server that was profiled is gone"
+kill "$load"
 
 refuses 'unknown argument --sconds' perf/stat.sh --sconds 2
 refuses 'must be a whole number' perf/record.sh --seconds 0
