@@ -147,9 +147,19 @@ pub enum Value<'a> {
     Null,
 }
 
+/// What stopped the reader, where its cursor stands. Small, for it travels through every step; told as a [`JsonError`].
+#[derive(Clone, Copy)]
+enum Flaw {
+    Syntax,
+    Trailing,
+    Nested,
+    NotInteger,
+}
+
 /// A pull reader of any flat object: every member in order, whatever its name.
 pub struct Scan<'a> {
-    text: &'a str,
+    /// UTF-8.
+    text: &'a [u8],
     at: usize,
     started: bool,
     ended: bool,
@@ -168,13 +178,12 @@ impl<'a> Scan<'a> {
             return Err(JsonError::ByteOrderMark);
         }
         let mut scan = Self {
-            text,
+            text: bytes,
             at: 0,
             started: false,
             ended: false,
         };
-        scan.skip_space();
-        if scan.peek() != Some(b'{') {
+        if scan.next_byte() != Some(b'{') {
             return Err(JsonError::NotObject);
         }
         scan.at += 1;
@@ -186,74 +195,82 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// `Syntax`, `Trailing`, or a `Member` fault `Nested` or `NotInteger`.
     pub fn next_member(&mut self) -> Result<Option<(JsonText<'a>, Value<'a>)>, JsonError> {
-        match self.name()? {
-            None => Ok(None),
-            Some(name) => Ok(Some((name, self.value(name)?))),
+        let name = match self.name() {
+            Ok(Some(name)) => name,
+            Ok(None) => return Ok(None),
+            Err(flaw) => return Err(error(flaw, self.at, None)),
+        };
+        match self.value() {
+            Ok(value) => Ok(Some((name, value))),
+            Err(flaw) => Err(error(flaw, self.at, Some(name))),
         }
     }
 
     /// Reads up to and over the colon.
-    fn name(&mut self) -> Result<Option<JsonText<'a>>, JsonError> {
+    #[inline(always)]
+    fn name(&mut self) -> Result<Option<JsonText<'a>>, Flaw> {
         if self.ended {
             return Ok(None);
         }
-        self.skip_space();
-        match self.peek() {
+        match self.next_byte() {
             Some(b'}') => return self.end(),
             Some(b',') if self.started => {
                 self.at += 1;
-                self.skip_space();
+                self.next_byte();
             }
             Some(b'"') if !self.started => {}
-            _ => return Err(self.syntax()),
+            _ => return Err(Flaw::Syntax),
         }
         self.started = true;
         let name = self.string()?;
-        self.skip_space();
-        self.expect(b':')?;
-        self.skip_space();
+        if self.next_byte() != Some(b':') {
+            return Err(Flaw::Syntax);
+        }
+        self.at += 1;
+        self.next_byte();
         Ok(Some(name))
     }
 
-    fn end(&mut self) -> Result<Option<JsonText<'a>>, JsonError> {
+    fn end(&mut self) -> Result<Option<JsonText<'a>>, Flaw> {
         self.at += 1;
-        self.skip_space();
-        if self.at != self.text.len() {
-            return Err(JsonError::Trailing { at: self.at });
+        if self.next_byte().is_some() {
+            return Err(Flaw::Trailing);
         }
         self.ended = true;
         Ok(None)
     }
 
-    /// Reads the value of `name`; the cursor stands on its first byte.
-    fn value(&mut self, name: JsonText<'a>) -> Result<Value<'a>, JsonError> {
+    /// Reads a value; the cursor stands on its first byte.
+    #[inline(always)]
+    fn value(&mut self) -> Result<Value<'a>, Flaw> {
         match self.peek() {
             Some(b'"') => Ok(Value::Text(self.string()?)),
-            Some(b'-' | b'0'..=b'9') => self.integer(name),
+            Some(b'-' | b'0'..=b'9') => self.integer(),
             Some(b't') => self.word("true", Value::Bool(true)),
             Some(b'f') => self.word("false", Value::Bool(false)),
             Some(b'n') => self.word("null", Value::Null),
-            Some(b'{' | b'[') => Err(fault(name, MemberFault::Nested)),
-            _ => Err(self.syntax()),
+            Some(b'{' | b'[') => Err(Flaw::Nested),
+            _ => Err(Flaw::Syntax),
         }
     }
 
     // RFC 8259 §6: [ minus ] int [ frac ] [ exp ], int without leading zeros. Only int is taken.
-    fn integer(&mut self, name: JsonText<'a>) -> Result<Value<'a>, JsonError> {
+    #[inline(always)]
+    fn integer(&mut self) -> Result<Value<'a>, Flaw> {
         let negative = self.peek() == Some(b'-');
         self.at += usize::from(negative);
-        let (number, len) = leading_number(&self.text.as_bytes()[self.at..]);
         let starts_with_zero = self.peek() == Some(b'0');
+        let (number, len) = leading_number(&self.text[self.at..]);
         match len {
-            0 => return Err(self.syntax()),
+            0 => return Err(Flaw::Syntax),
             2.. if starts_with_zero => {
                 self.at += 1;
-                return Err(self.syntax());
+                return Err(Flaw::Syntax);
             }
             _ => self.at += len,
         }
         if let Some(b'.' | b'e' | b'E') = self.peek() {
-            return Err(fault(name, MemberFault::NotInteger));
+            return Err(Flaw::NotInteger);
         }
         match number {
             Some(number) if !negative => Ok(Value::Integer(number)),
@@ -261,69 +278,84 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn word(&mut self, word: &str, value: Value<'a>) -> Result<Value<'a>, JsonError> {
-        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
-            return Err(self.syntax());
+    fn word(&mut self, word: &str, value: Value<'a>) -> Result<Value<'a>, Flaw> {
+        if !self.text[self.at..].starts_with(word.as_bytes()) {
+            return Err(Flaw::Syntax);
         }
         self.at += word.len();
         Ok(value)
     }
 
-    fn string(&mut self) -> Result<JsonText<'a>, JsonError> {
-        self.expect(b'"')?;
-        let (text, raw_bytes) =
-            JsonText::scan(&self.text[self.at..]).map_err(|offset| JsonError::Syntax {
-                at: self.at + offset,
-            })?;
-        self.at += raw_bytes + 1; // the closing quote
-        Ok(text)
-    }
-
-    fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
-        if self.peek() != Some(byte) {
-            return Err(self.syntax());
+    #[inline(always)]
+    fn string(&mut self) -> Result<JsonText<'a>, Flaw> {
+        if self.peek() != Some(b'"') {
+            return Err(Flaw::Syntax);
         }
         self.at += 1;
-        Ok(())
-    }
-
-    // RFC 8259 §2: these four bytes and no others.
-    fn skip_space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
-            self.at += 1;
+        match JsonText::scan(&self.text[self.at..]) {
+            Ok((text, raw_bytes)) => {
+                self.at += raw_bytes + 1; // the closing quote
+                Ok(text)
+            }
+            Err(offset) => {
+                self.at += offset;
+                Err(Flaw::Syntax)
+            }
         }
     }
 
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+    /// The next byte that is no white space (RFC 8259 §2: these four bytes and no others); the cursor stands on it.
+    #[inline(always)]
+    fn next_byte(&mut self) -> Option<u8> {
+        loop {
+            match self.peek() {
+                Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
+                byte => return byte,
+            }
+        }
     }
 
-    fn syntax(&self) -> JsonError {
-        JsonError::Syntax { at: self.at }
+    #[inline(always)]
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
     }
 }
 
 /// The value of the digits at the start of `bytes`, `None` when it is above 2^64-1, and how many digits they are.
+#[inline]
 fn leading_number(bytes: &[u8]) -> (Option<u64>, usize) {
+    let mut digits = bytes
+        .iter()
+        .map(|byte| byte.wrapping_sub(b'0'))
+        .take_while(|&digit| digit < 10);
     let (mut number, mut len) = (0_u64, 0);
-    let digit_at = |at: usize| {
-        let digit = bytes.get(at)?.wrapping_sub(b'0');
-        (digit < 10).then_some(u64::from(digit))
-    };
-    while len < 19
-        && let Some(digit) = digit_at(len)
-    {
-        number = number * 10 + digit; // 10^19-1 fits u64
+    for digit in digits.by_ref().take(19) {
+        number = number * 10 + u64::from(digit); // 10^19-1 fits u64
         len += 1;
     }
+    if len < 19 {
+        return (Some(number), len);
+    }
     let mut number = Some(number);
-    while let Some(digit) = digit_at(len) {
-        number = number.and_then(|number| number.checked_mul(10)?.checked_add(digit));
+    for digit in digits {
+        number = number.and_then(|number| number.checked_mul(10)?.checked_add(u64::from(digit)));
         len += 1;
     }
     (number, len)
 }
 
+/// The flaw at byte `at`, in the value of `name` if there is one.
+#[cold]
+fn error(flaw: Flaw, at: usize, name: Option<JsonText<'_>>) -> JsonError {
+    match (flaw, name) {
+        (Flaw::Trailing, _) => JsonError::Trailing { at },
+        (Flaw::Nested, Some(name)) => fault(name, MemberFault::Nested),
+        (Flaw::NotInteger, Some(name)) => fault(name, MemberFault::NotInteger),
+        _ => JsonError::Syntax { at },
+    }
+}
+
+#[cold]
 fn fault(name: JsonText<'_>, fault: MemberFault) -> JsonError {
     JsonError::Member {
         name: MemberName::shown(name.chars()),
@@ -358,9 +390,12 @@ impl<'a> Object<'a> {
     ///
     /// # Errors
     /// As [`Scan::next_member`], and `Unknown` and `Duplicate`, judged on the decoded name.
+    #[inline(always)] // so that the cursor stays in a register while a whole object is read
     pub fn next_member(&mut self) -> Result<Option<Member<'a>>, JsonError> {
-        let Some(raw) = self.scan.name()? else {
-            return Ok(None);
+        let raw = match self.scan.name() {
+            Ok(Some(raw)) => raw,
+            Ok(None) => return Ok(None),
+            Err(flaw) => return Err(error(flaw, self.scan.at, None)),
         };
         // Most writers keep the documented order, so the name after the last one is tried first.
         let guessed = self.names.get(self.guess).is_some_and(|name| raw.is(name));
@@ -375,10 +410,11 @@ impl<'a> Object<'a> {
             return Err(fault(raw, MemberFault::Duplicate));
         }
         self.seen |= 1 << index;
-        Ok(Some(Member {
-            name: self.names[index],
-            value: self.scan.value(raw)?,
-        }))
+        let name = self.names[index];
+        match self.scan.value() {
+            Ok(value) => Ok(Some(Member { name, value })),
+            Err(flaw) => Err(error(flaw, self.scan.at, Some(raw))),
+        }
     }
 }
 
@@ -396,6 +432,7 @@ impl<'a> Member<'a> {
     ///
     /// # Errors
     /// `NotInteger` for another type, `OutOfRange` (also for every number with a minus sign).
+    #[inline]
     pub fn integer(&self, range: RangeInclusive<u64>) -> Result<u64, JsonError> {
         let (min, max) = (*range.start(), *range.end());
         match self.value {
@@ -430,6 +467,7 @@ impl<'a> Member<'a> {
     }
 
     /// The error that names this member.
+    #[cold]
     pub fn fault(&self, fault: MemberFault) -> JsonError {
         JsonError::member(self.name, fault)
     }

@@ -122,13 +122,8 @@ impl Submit {
 
 /// Reads a request id: 8..=64 bytes of `[A-Za-z0-9._:-]`; `None` for anything else. Used for paths and headers too.
 pub fn request_id(bytes: &[u8]) -> Option<RequestId> {
-    let is_plain = bytes
-        .iter()
-        .fold(true, |plain, &byte| plain & is_request_id_byte(byte)); // no early end: many bytes at once
-    if bytes.len() < REQUEST_ID_BYTES_MIN || !is_plain {
-        return None;
-    }
-    RequestId::new(bytes)
+    let id = RequestId::new(bytes)?;
+    (bytes.len() >= REQUEST_ID_BYTES_MIN && id.all(is_request_id_byte)).then_some(id)
 }
 
 fn is_request_id_byte(byte: u8) -> bool {
@@ -141,14 +136,11 @@ fn is_request_id_byte(byte: u8) -> bool {
 fn body_request_id(member: &Member<'_>) -> Result<RequestId, JsonError> {
     let text = member.text()?;
     let mut scratch = [0; REQUEST_ID_BYTES_MAX];
-    let Some(decoded) = text.plain().or_else(|| text.decode(&mut scratch)) else {
-        return Err(member.fault(LENGTH));
-    };
-    if !(REQUEST_ID_BYTES_MIN..=REQUEST_ID_BYTES_MAX).contains(&decoded.len()) {
-        return Err(member.fault(LENGTH));
+    match text.decode(&mut scratch) {
+        Some(decoded) if decoded.len() >= REQUEST_ID_BYTES_MIN => request_id(decoded)
+            .ok_or_else(|| member.fault(MemberFault::Alphabet(REQUEST_ID_ALPHABET))),
+        _ => Err(member.fault(LENGTH)),
     }
-    request_id(decoded.as_bytes())
-        .ok_or_else(|| member.fault(MemberFault::Alphabet(REQUEST_ID_ALPHABET)))
 }
 
 const LENGTH: MemberFault = MemberFault::Length {

@@ -21,15 +21,16 @@ impl<const N: usize> Text<N> {
     /// Copies `bytes`; `None` when longer than `N` or when a byte is not visible ASCII.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let len = u8::try_from(bytes.len()).ok()?;
-        let is_visible = bytes
-            .iter()
-            .fold(true, |visible, byte| visible & byte.is_ascii_graphic()); // no early end: many bytes at once
-        if bytes.len() > N || !is_visible {
-            return None;
-        }
         let mut text = Self { len, bytes: [0; N] };
-        text.bytes[..bytes.len()].copy_from_slice(bytes);
-        Some(text)
+        text.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        text.all(|byte| byte.is_ascii_graphic()).then_some(text)
+    }
+
+    /// True when `is_so` holds for every byte; it must not hold for 0, which fills the room behind them. Over all the
+    /// room and without an early end: that is vector code.
+    pub(crate) fn all(&self, is_so: impl Fn(u8) -> bool) -> bool {
+        let count = |count: u8, &byte: &u8| count + u8::from(is_so(byte));
+        self.bytes.iter().fold(0, count) == self.len
     }
 
     /// The bytes, 0..=N of them.

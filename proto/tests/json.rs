@@ -254,7 +254,7 @@ fn strings_decode_as_rfc_8259_says() {
         match field(object.as_bytes(), "s") {
             Ok(Some(Value::Text(text))) => {
                 let mut out = [0; 64];
-                Some(text.decode(&mut out).unwrap().to_owned())
+                Some(String::from_utf8(text.decode(&mut out).unwrap().to_owned()).unwrap())
             }
             _ => None,
         }

@@ -117,7 +117,7 @@ impl<'a> AnswerBody<'a> {
         match self.request_id {
             Some(request_id) => {
                 out.push(b'"');
-                put_escaped(out, request_id.as_str());
+                put_text(out, request_id);
                 out.push(b'"');
             }
             None => out.extend_from_slice(b"null"),
@@ -186,6 +186,14 @@ fn put_u64(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends `text` as the inside of a JSON string (RFC 8259 §7).
+fn put_text(out: &mut Vec<u8>, id: &RequestId) {
+    if id.all(|byte| (byte != 0) & (byte != b'"') & (byte != b'\\')) {
+        out.extend_from_slice(id.as_bytes());
+    } else {
+        put_escaped(out, id.as_str());
+    }
+}
+
 fn put_escaped(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
     loop {

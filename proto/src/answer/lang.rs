@@ -43,10 +43,17 @@ impl Lang {
             let Some(weight) = weight_of(parts.next(), parts.next().is_some()) else {
                 continue;
             };
+            // Nothing outweighs the first that has full weight.
             if names(range, b"zh") {
+                if weight == WEIGHT_MAX {
+                    return Self::Zh;
+                }
                 zh_first |= en.is_none();
                 zh = zh.max(Some(weight));
             } else if names(range, b"en") {
+                if weight == WEIGHT_MAX {
+                    return Self::En;
+                }
                 en = en.max(Some(weight));
             } else if range == b"*" {
                 any = any.max(Some(weight));
@@ -70,10 +77,13 @@ fn names(range: &[u8], primary: &[u8; 2]) -> bool {
         && (range.len() == 2 || range[2] == b'-')
 }
 
-/// A weight in thousandths, 1000 when absent; `None` when malformed (RFC 9110 §12.4.2: at most three decimals, at most 1).
+/// Full weight, in thousandths.
+const WEIGHT_MAX: u16 = 1_000;
+
+/// A weight in thousandths, full when absent; `None` when malformed (RFC 9110 §12.4.2: at most three decimals, at most 1).
 fn weight_of(parameter: Option<&[u8]>, more_parameters: bool) -> Option<u16> {
     let Some(parameter) = parameter else {
-        return Some(1_000);
+        return Some(WEIGHT_MAX);
     };
     let parameter = parameter.trim_ascii();
     if more_parameters || parameter.len() < 3 || parameter[0] | 0x20 != b'q' || parameter[1] != b'='
@@ -83,7 +93,7 @@ fn weight_of(parameter: Option<&[u8]>, more_parameters: bool) -> Option<u16> {
     let digits = &parameter[2..];
     let mut weight = match digits[0] {
         b'0' => 0,
-        b'1' => 1_000,
+        b'1' => WEIGHT_MAX,
         _ => return None,
     };
     if digits.len() > 1 && (digits[1] != b'.' || digits.len() > 5) {
@@ -95,7 +105,7 @@ fn weight_of(parameter: Option<&[u8]>, more_parameters: bool) -> Option<u16> {
         }
         weight += u16::from(digit - b'0') * [100, 10, 1][index];
     }
-    (weight <= 1_000).then_some(weight)
+    (weight <= WEIGHT_MAX).then_some(weight)
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ impl fmt::Debug for MemberName {
 /// The inside of one JSON string. `Debug` shows its length only: it may be a user's.
 #[derive(Clone, Copy)]
 pub struct JsonText<'a> {
-    raw: &'a str,
+    /// UTF-8.
+    raw: &'a [u8],
     escaped: bool,
 }
 
@@ -57,10 +58,10 @@ impl fmt::Debug for JsonText<'_> {
 }
 
 impl<'a> JsonText<'a> {
-    /// Reads up to the closing quote of `input`, which starts after the opening one; gives the raw bytes read.
+    /// Reads up to the closing quote of `bytes`, which starts after the opening one and is UTF-8; gives the raw bytes read.
     /// The error is the offset of the first byte that breaks the grammar.
-    pub(super) fn scan(input: &'a str) -> Result<(Self, usize), usize> {
-        let bytes = input.as_bytes();
+    #[inline]
+    pub(super) fn scan(bytes: &'a [u8]) -> Result<(Self, usize), usize> {
         let mut at = 0;
         let mut escaped = false;
         loop {
@@ -74,54 +75,57 @@ impl<'a> JsonText<'a> {
                 _ => return Err(at), // a control character, or no closing quote
             }
         }
-        let raw = &input[..at];
+        let raw = &bytes[..at];
         Ok((Self { raw, escaped }, at))
     }
 
     /// The decoded characters.
     pub fn chars(self) -> Decoded<'a> {
         Decoded {
-            rest: self.raw.chars(),
+            rest: self.as_str().chars(),
         }
     }
 
     /// True when the decoded string is `text`.
+    #[inline]
     pub fn is(self, text: &str) -> bool {
         if self.escaped {
             self.chars().eq(text.chars())
         } else {
-            self.raw == text
+            self.raw == text.as_bytes()
         }
     }
 
     /// The string as it stands in the input, when it has no escapes.
     pub fn plain(self) -> Option<&'a str> {
-        (!self.escaped).then_some(self.raw)
+        (!self.escaped).then(|| self.as_str())
     }
 
-    /// Decodes into `out`; `None` when the decoded string is longer than `out`.
-    pub fn decode(self, out: &mut [u8]) -> Option<&str> {
-        let mut len = 0;
-        if self.escaped {
-            for char in self.chars() {
-                let end = len + char.len_utf8();
-                char.encode_utf8(out.get_mut(len..end)?);
-                len = end;
-            }
-        } else {
-            len = self.raw.len();
-            out.get_mut(..len)?.copy_from_slice(self.raw.as_bytes());
+    fn as_str(self) -> &'a str {
+        core::str::from_utf8(self.raw).expect("cut from UTF-8 at quotes")
+    }
+
+    /// The decoded bytes, which are UTF-8: in `out` when there was something to decode; `None` when they are more than
+    /// `out` holds.
+    pub fn decode<'o>(self, out: &'o mut [u8]) -> Option<&'o [u8]>
+    where
+        'a: 'o,
+    {
+        if !self.escaped {
+            return (self.raw.len() <= out.len()).then_some(self.raw);
         }
-        Some(core::str::from_utf8(&out[..len]).expect("whole characters were written"))
+        let mut len = 0;
+        for char in self.chars() {
+            let end = len + char.len_utf8();
+            char.encode_utf8(out.get_mut(len..end)?);
+            len = end;
+        }
+        Some(&out[..len])
     }
 
     /// The decoded string inline; `None` when it is longer than `N` or has a byte that is not visible ASCII.
     pub fn visible<const N: usize>(self) -> Option<Text<N>> {
-        if !self.escaped {
-            return Text::new(self.raw.as_bytes());
-        }
-        let mut scratch = [0; N];
-        Text::new(self.decode(&mut scratch)?.as_bytes())
+        Text::new(self.decode(&mut [0; N])?)
     }
 
     /// True when the decoded string has more than `bytes_max` bytes.
@@ -177,6 +181,7 @@ impl Iterator for Decoded<'_> {
 }
 
 /// How many bytes at the start of `bytes` need no escape (RFC 8259 §7), eight at a time.
+#[inline]
 pub(crate) fn plain_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(chunk) = bytes[at..].first_chunk() {

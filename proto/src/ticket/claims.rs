@@ -108,11 +108,12 @@ pub struct Expect<'a> {
 
 /// Reads a path id; `None` unless it is 1..=16 bytes of `[A-Za-z0-9_-]`.
 pub fn path_id(bytes: &[u8]) -> Option<PathId> {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if bytes.is_empty() || !bytes.iter().all(plain) {
-        return None;
-    }
-    PathId::new(bytes)
+    PathId::new(bytes).filter(|id| !id.is_empty() && id.all(is_name_byte))
+}
+
+/// A byte of a path id or key id: `[A-Za-z0-9_-]`.
+pub(super) fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() | (byte == b'_') | (byte == b'-')
 }
 
 impl Claims {

@@ -102,7 +102,7 @@ fn read_header(bytes: &[u8]) -> Result<KeyId, TicketReject> {
         return Err(TicketReject::Alg);
     }
     let mut scratch = [0; KEY_ID_BYTES_MAX];
-    kid.and_then(|text| key_id(text.decode(&mut scratch)?.as_bytes()))
+    kid.and_then(|text| key_id(text.decode(&mut scratch)?))
         .ok_or(TicketReject::Kid)
 }
 

@@ -4,6 +4,7 @@
 //! itself, so that any shop can mint with an ordinary JWT library; the compact form uses a key derived by
 //! `blake3::derive_key`. Invariants: every secret has 256 bits or more; `Debug` shows key ids only.
 
+use super::claims::is_name_byte;
 use crate::ids::KeyId;
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use core::fmt;
@@ -70,11 +71,7 @@ pub(crate) fn check_secret(secret: &[u8]) -> Result<(), KeyError> {
 
 /// Reads a key id; `None` when it is not 1..=36 bytes of `[A-Za-z0-9_-]`.
 pub fn key_id(bytes: &[u8]) -> Option<KeyId> {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if bytes.is_empty() || !bytes.iter().all(plain) {
-        return None;
-    }
-    KeyId::new(bytes)
+    KeyId::new(bytes).filter(|id| !id.is_empty() && id.all(is_name_byte))
 }
 
 impl TicketKey {

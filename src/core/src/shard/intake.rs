@@ -383,6 +383,9 @@ fn is_json(request: &Request<'_>) -> bool {
     let Some(value) = request.field(Field::ContentType) else {
         return false;
     };
+    if value == b"application/json" {
+        return true; // as nearly everybody writes it
+    }
     let media_type = value.split(|&byte| byte == b';').next().unwrap_or_default();
     media_type
         .trim_ascii()

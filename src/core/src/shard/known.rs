@@ -6,8 +6,6 @@
 
 use super::asks::RequestName;
 use alloc::vec::Vec;
-use core::hash::Hasher;
-use siphasher::sip::SipHasher13;
 use weir_proto::ids::ReservationId;
 
 /// Entries of one set.
@@ -38,7 +36,7 @@ pub struct KnownCache {
     tags: Vec<[u32; WAYS]>,
     entries: Vec<[Option<(RequestName, Known)>; WAYS]>,
     turn: usize,
-    hasher: SipHasher13,
+    secret: [u64; 2],
 }
 
 /// Where a request's entry is, if anywhere.
@@ -52,11 +50,15 @@ impl KnownCache {
     /// `entries_max` is rounded up to whole sets; `secret` keys the hash.
     pub fn new(entries_max: usize, secret: [u8; 16]) -> Self {
         let sets = entries_max.div_ceil(WAYS).max(1);
+        let half = |at: usize| {
+            let bytes = secret[at..at + 8].try_into();
+            u64::from_le_bytes(bytes.expect("eight of sixteen bytes"))
+        };
         Self {
             tags: alloc::vec![[0; WAYS]; sets],
             entries: alloc::vec![[None; WAYS]; sets],
             turn: 0,
-            hasher: SipHasher13::new_with_key(&secret),
+            secret: [half(0), half(8)],
         }
     }
 
@@ -106,16 +108,17 @@ impl KnownCache {
         })
     }
 
+    /// Keyed, but no more than mixed: who finds requests that meet in one set only has his own forgotten here, and the
+    /// ledger recognises them. The user and the end of the request id say enough; entries are compared whole.
     fn place(&self, name: &RequestName) -> Place {
-        let mut hasher = self.hasher;
-        hasher.write_u64(name.sku.activity.0);
-        hasher.write_u64(name.sku.sku.0);
-        hasher.write_u64(name.user.0);
-        hasher.write(name.request_id.as_bytes());
-        let hash = hasher.finish();
+        let id = name.request_id.as_bytes();
+        let end = id.last_chunk().map_or(0, |end| u64::from_le_bytes(*end));
+        let product = u128::from(name.user.0 ^ self.secret[0]) * u128::from(end ^ self.secret[1]);
+        let hash = (product >> 64) as u64 ^ product as u64;
+        let mixed = (hash ^ hash >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Place {
-            set: ((hash & 0xFFFF_FFFF) % self.tags.len() as u64) as usize,
-            tag: (hash >> 32) as u32 | 1, // never the 0 that stands for none
+            set: ((u128::from(mixed) * self.tags.len() as u128) >> 64) as usize, // below the number of sets
+            tag: hash as u32 | 1, // never the 0 that stands for none
         }
     }
 }
