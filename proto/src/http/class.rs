@@ -61,18 +61,18 @@ const HIGH: u64 = ONES << 7;
 /// How many bytes at the start of `bytes` are no control bytes (RFC 5234's CTL: below 0x20 and DEL).
 #[inline(always)]
 pub(super) fn uncontrolled_bytes(bytes: &[u8]) -> usize {
-    let mut at = 0;
+    let mut rest = bytes;
     // No early exit within a block: that is vector code. The words after it only find the place.
-    while let Some(block) = bytes[at..].first_chunk::<32>() {
+    while let Some((block, after)) = rest.split_first_chunk::<32>() {
         if block
             .iter()
             .fold(false, |found, &byte| found | is_control(byte))
         {
             break;
         }
-        at += block.len();
+        rest = after;
     }
-    while let Some(word) = bytes[at..].first_chunk() {
+    while let Some((word, after)) = rest.split_first_chunk() {
         let word = u64::from_le_bytes(*word);
         let zero_at_del = word ^ (ONES * 0x7f);
         // The lowest mark is true; a borrow may only mark bytes above it.
@@ -80,31 +80,28 @@ pub(super) fn uncontrolled_bytes(bytes: &[u8]) -> usize {
         let del = zero_at_del.wrapping_sub(ONES) & !zero_at_del;
         let marks = (below_space | del) & HIGH;
         if marks != 0 {
-            return at + marks.trailing_zeros() as usize / 8;
+            return bytes.len() - rest.len() + marks.trailing_zeros() as usize / 8;
         }
-        at += 8;
+        rest = after;
     }
-    let rest = &bytes[at..];
-    at + rest
-        .iter()
-        .position(|&byte| is_control(byte))
-        .unwrap_or(rest.len())
+    let found = rest.iter().position(|&byte| is_control(byte));
+    bytes.len() - rest.len() + found.unwrap_or(rest.len())
 }
 
 /// Where the first colon of `bytes` is, looked for in eight bytes at a time: names are short.
 #[inline(always)]
 pub(super) fn until_colon(bytes: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    while let Some(chunk) = bytes[at..].first_chunk() {
-        let zero_at_colon = u64::from_le_bytes(*chunk) ^ (ONES * b':' as u64);
+    let mut rest = bytes;
+    while let Some((word, after)) = rest.split_first_chunk() {
+        let zero_at_colon = u64::from_le_bytes(*word) ^ (ONES * b':' as u64);
         let marks = zero_at_colon.wrapping_sub(ONES) & !zero_at_colon & HIGH; // the lowest one is true, as above
         if marks != 0 {
-            return Some(at + marks.trailing_zeros() as usize / 8);
+            return Some(bytes.len() - rest.len() + marks.trailing_zeros() as usize / 8);
         }
-        at += 8;
+        rest = after;
     }
-    let rest = bytes[at..].iter().position(|&byte| byte == b':');
-    rest.map(|rest| at + rest)
+    let found = rest.iter().position(|&byte| byte == b':')?;
+    Some(bytes.len() - rest.len() + found)
 }
 
 /// True for RFC 5234's CTL.

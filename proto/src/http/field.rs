@@ -131,13 +131,19 @@ pub(super) fn split(line: &[u8], has_control: bool) -> Result<(Name, Range<usize
 
 /// Narrows `range` of `bytes` to leave out spaces and tabs at both ends (OWS, RFC 9110 §5.6.3).
 pub(super) fn trimmed(bytes: &[u8], mut range: Range<usize>) -> Range<usize> {
-    let is_blank = |byte: u8| byte == b' ' || byte == b'\t';
-    while range.start < range.end && is_blank(bytes[range.start]) {
-        range.start += 1;
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let value = &bytes[range.clone()];
+    // One space before the value and none after it is how nearly every line is written.
+    if let [b' ', first, .., last] = value
+        && !is_blank(first)
+        && !is_blank(last)
+    {
+        return range.start + 1..range.end;
     }
-    while range.start < range.end && is_blank(bytes[range.end - 1]) {
-        range.end -= 1;
-    }
+    let blank_before = value.iter().take_while(|byte| is_blank(byte)).count();
+    let rest = &value[blank_before..];
+    range.start += blank_before;
+    range.end -= rest.iter().rev().take_while(|byte| is_blank(byte)).count();
     range
 }
 

@@ -183,17 +183,17 @@ impl Iterator for Decoded<'_> {
 /// How many bytes at the start of `bytes` need no escape (RFC 8259 §7), eight at a time.
 #[inline]
 pub(crate) fn plain_bytes(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(chunk) = bytes[at..].first_chunk() {
-        let special = special_of_eight(u64::from_le_bytes(*chunk));
+    let mut rest = bytes;
+    while let Some((word, after)) = rest.split_first_chunk() {
+        let special = special_of_eight(u64::from_le_bytes(*word));
         if special != 0 {
-            return at + special.trailing_zeros() as usize / 8;
+            return bytes.len() - rest.len() + special.trailing_zeros() as usize / 8;
         }
-        at += 8;
+        rest = after;
     }
     let is_special = |&byte: &u8| byte < 0x20 || byte == b'"' || byte == b'\\';
-    let rest = bytes[at..].iter().position(is_special);
-    rest.map_or(bytes.len(), |rest| at + rest)
+    let found = rest.iter().position(is_special);
+    bytes.len() - rest.len() + found.unwrap_or(rest.len())
 }
 
 /// The high bit of bytes below 0x20, quotes and backslashes. A borrow may mark bytes above the lowest of them, never below.
