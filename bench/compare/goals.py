@@ -17,8 +17,9 @@ class Rounds:
         return self.seen.get((candidate, scenario), {})
 
     def paired(self, left, right, combine):
-        """`combine(l, r)` for each round that has both; left and right: (candidate, scenario)."""
-        ours, theirs = self.of(*left), self.of(*right)
+        """`combine(l, r)` for each round in which both were what was asked for; left and right: (candidate, scenario)."""
+        valid = lambda figures: {n: figure for n, figure in figures.items() if not figure["void_because"]}
+        ours, theirs = valid(self.of(*left)), valid(self.of(*right))
         return [combine(ours[n], theirs[n]) for n in sorted(ours.keys() & theirs.keys())]
 
 

@@ -51,7 +51,7 @@ class Run:
         self.args = args
         self.stage = Stage(args.server_cpu, args.generator_cpu)
         self.rounds = goals.Rounds()
-        self.skipped, self.memory, self.reserves = {}, [], []
+        self.skipped, self.failed, self.memory, self.reserves = {}, {}, [], []
 
     def prepare(self):
         wanted = []
@@ -90,7 +90,8 @@ class Run:
             need.say(f"round {number + 1} of {self.args.rounds} done")
 
     def one(self, candidate, scenario, number, rate=None):
-        if candidate.name in self.skipped or (rate is None and scenario not in candidate.scenarios):
+        out = candidate.name in self.skipped or candidate.name in self.failed
+        if out or (rate is None and scenario not in candidate.scenarios):
             return
         stage, args = self.stage, self.args
         try:
@@ -100,6 +101,9 @@ class Run:
                              candidate.expected, candidate.least, rate, args.tries)
         except servers.CannotRun as error:
             return self.skip(candidate, str(error))
+        except WrongAnswers as error:
+            self.failed[candidate.name] = str(error)
+            return need.say(f"FAILED {candidate.name}: {error}")
         self.rounds.put(candidate.name, scenario, number, figure)
         note = " DISTURBED" if figure["disturbed"] else ""
         need.say(f"{candidate.name} {scenario}: {figure['rps']}/s, {figure['server_cpu_us']} us{note}")
@@ -135,6 +139,8 @@ class Run:
             yield row(name, scenario, list(figures.values()))
         for name, why in self.skipped.items():
             yield {"candidate": name, "skipped": why}
+        for name, why in self.failed.items():
+            yield {"candidate": name, "failed": why}
         if self.rounds.mac_us:
             yield {"mac_us": spread(list(self.rounds.mac_us.values()))}
         if self.reserves:
@@ -186,7 +192,10 @@ def main():
     try:
         run.go()
     except (WrongAnswers, reserve.Failed) as error:
-        sys.exit(f"compare: {error}")
+        run.failed["run"] = str(error)
+        need.say(f"FAILED: {error}; what was measured before follows")
+    except KeyboardInterrupt:
+        run.failed["run"] = "ended by hand"
     finally:
         run.stage.stop()
     objects = list(run.objects())
@@ -197,6 +206,7 @@ def main():
         sys.path.insert(0, os.path.join(need.ROOT, "bench", "results"))
         import table
         print(table.markdown(objects))
+    sys.exit(1 if run.failed else 0)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ const USAGE: &str = "usage:
   weir-null mac [--count 200000] [--rounds 5]
 serve prints `serving http://ADDRESS` and runs until SIGTERM; mac prints one JSON object";
 
+/// What an answer says besides when its connection ends.
+const CLOSE: &str = "Connection: close\r\n";
 /// A sold-out answer of weir with its headers, when nobody says how long it is.
 const ANSWER_BYTES: usize = 480;
 /// Shortest answer that is still a head and a JSON body with a code.
@@ -51,7 +53,7 @@ impl Null {
     fn new(answer_bytes: usize) -> Self {
         Self {
             keep: answer(answer_bytes, ""),
-            close: answer(answer_bytes, "Connection: close\r\n"),
+            close: answer(answer_bytes + CLOSE.len(), CLOSE),
             shape: None,
         }
     }
@@ -261,14 +263,14 @@ mod tests {
     fn a_request_that_asks_for_the_end_gets_one_answer_that_says_so() {
         let request = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
         let mut null = Null::new(300);
-        assert_eq!(show(&mut null, request), (request.len(), 300));
+        assert_eq!(show(&mut null, request), (request.len(), 300 + CLOSE.len()));
         assert!(String::from_utf8_lossy(&null.close).contains("Connection: close"));
     }
 
     #[test]
     fn answers_have_exactly_the_bytes_asked_for() {
         for bytes in [ANSWER_BYTES_MIN, 300, 480, 900] {
-            for line in ["", "Connection: close\r\n"] {
+            for line in ["", CLOSE] {
                 assert_eq!(answer(bytes, line).len(), bytes);
             }
         }
