@@ -131,6 +131,8 @@ run 1200 release cargo build --release --locked
 run 300 instructions perf/instructions.sh --check
 # The program with the planted faults, where `weir sim` finds it: its report counts those that were found.
 run 900 planted_program tests/planted.sh
+# What the comparison of servers concludes from its figures.
+run 60 compare_goals python3 -B bench/compare/test_stats.py
 # The comparison with other servers, as short as it can be: it must run; its figures are not looked at.
 run 120 compare bench/compare.sh --json --rounds 1 --seconds 1 --tries 1 --only null-compact,weir-compact --scenario c64
 # A thousand sales on a virtual clock with faults from their seeds; the full 5,000 are for whoever changes core.
