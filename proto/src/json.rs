@@ -195,22 +195,29 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// `Syntax`, `Trailing`, or a `Member` fault `Nested` or `NotInteger`.
     pub fn next_member(&mut self) -> Result<Option<(JsonText<'a>, Value<'a>)>, JsonError> {
+        match self.to_name() {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(flaw) => return Err(error(flaw, self.at, None)),
+        }
         let name = match self.name() {
-            Ok(Some(name)) => name,
-            Ok(None) => return Ok(None),
+            Ok(name) => name,
             Err(flaw) => return Err(error(flaw, self.at, None)),
         };
         match self.value() {
             Ok(value) => Ok(Some((name, value))),
-            Err(flaw) => Err(error(flaw, self.at, Some(name))),
+            Err(flaw) => {
+                let shown = MemberName::shown(name.chars());
+                Err(error(flaw, self.at, Some(shown)))
+            }
         }
     }
 
-    /// Reads up to and over the colon.
+    /// Reads up to the next name; false at the object's end.
     #[inline(always)]
-    fn name(&mut self) -> Result<Option<JsonText<'a>>, Flaw> {
+    fn to_name(&mut self) -> Result<bool, Flaw> {
         if self.ended {
-            return Ok(None);
+            return Ok(false);
         }
         match self.next_byte() {
             Some(b'}') => return self.end(),
@@ -222,22 +229,46 @@ impl<'a> Scan<'a> {
             _ => return Err(Flaw::Syntax),
         }
         self.started = true;
+        Ok(true)
+    }
+
+    /// Reads a name, and over the colon to its value.
+    #[inline(always)]
+    fn name(&mut self) -> Result<JsonText<'a>, Flaw> {
         let name = self.string()?;
         if self.next_byte() != Some(b':') {
             return Err(Flaw::Syntax);
         }
         self.at += 1;
         self.next_byte();
-        Ok(Some(name))
+        Ok(name)
     }
 
-    fn end(&mut self) -> Result<Option<JsonText<'a>>, Flaw> {
+    /// Reads the name `expected` as most writers put it: without escapes or a space before the colon. False, and nothing
+    /// is read, when it does not stand there in this way.
+    #[inline(always)]
+    fn takes_name(&mut self, expected: &str) -> bool {
+        let bytes = expected.len();
+        let rest = &self.text[self.at..];
+        let stands_there = rest.len() > bytes + 2
+            && rest[0] == b'"'
+            && rest[bytes + 1] == b'"'
+            && rest[bytes + 2] == b':'
+            && rest[1..=bytes] == *expected.as_bytes();
+        if stands_there {
+            self.at += bytes + 3;
+            self.next_byte();
+        }
+        stands_there
+    }
+
+    fn end(&mut self) -> Result<bool, Flaw> {
         self.at += 1;
         if self.next_byte().is_some() {
             return Err(Flaw::Trailing);
         }
         self.ended = true;
-        Ok(None)
+        Ok(false)
     }
 
     /// Reads a value; the cursor stands on its first byte.
@@ -346,12 +377,16 @@ fn leading_number(bytes: &[u8]) -> (Option<u64>, usize) {
 
 /// The flaw at byte `at`, in the value of `name` if there is one.
 #[cold]
-fn error(flaw: Flaw, at: usize, name: Option<JsonText<'_>>) -> JsonError {
-    match (flaw, name) {
-        (Flaw::Trailing, _) => JsonError::Trailing { at },
-        (Flaw::Nested, Some(name)) => fault(name, MemberFault::Nested),
-        (Flaw::NotInteger, Some(name)) => fault(name, MemberFault::NotInteger),
-        _ => JsonError::Syntax { at },
+fn error(flaw: Flaw, at: usize, name: Option<MemberName>) -> JsonError {
+    let fault = match flaw {
+        Flaw::Trailing => return JsonError::Trailing { at },
+        Flaw::Syntax => return JsonError::Syntax { at },
+        Flaw::Nested => MemberFault::Nested,
+        Flaw::NotInteger => MemberFault::NotInteger,
+    };
+    match name {
+        Some(name) => JsonError::Member { name, fault },
+        None => JsonError::Syntax { at },
     }
 }
 
@@ -392,28 +427,35 @@ impl<'a> Object<'a> {
     /// As [`Scan::next_member`], and `Unknown` and `Duplicate`, judged on the decoded name.
     #[inline(always)] // so that the cursor stays in a register while a whole object is read
     pub fn next_member(&mut self) -> Result<Option<Member<'a>>, JsonError> {
-        let raw = match self.scan.name() {
-            Ok(Some(raw)) => raw,
-            Ok(None) => return Ok(None),
+        match self.scan.to_name() {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
             Err(flaw) => return Err(error(flaw, self.scan.at, None)),
-        };
+        }
         // Most writers keep the documented order, so the name after the last one is tried first.
-        let guessed = self.names.get(self.guess).is_some_and(|name| raw.is(name));
-        let index = if guessed {
+        let guess = self.names.get(self.guess);
+        let index = if guess.is_some_and(|name| self.scan.takes_name(name)) {
             self.guess
         } else {
+            let raw = match self.scan.name() {
+                Ok(raw) => raw,
+                Err(flaw) => return Err(error(flaw, self.scan.at, None)),
+            };
             let position = self.names.iter().position(|name| raw.is(name));
             position.ok_or_else(|| fault(raw, MemberFault::Unknown))?
         };
+        let name = self.names[index];
         self.guess = index + 1;
         if self.seen & (1 << index) != 0 {
-            return Err(fault(raw, MemberFault::Duplicate));
+            return Err(JsonError::member(name, MemberFault::Duplicate));
         }
         self.seen |= 1 << index;
-        let name = self.names[index];
         match self.scan.value() {
             Ok(value) => Ok(Some(Member { name, value })),
-            Err(flaw) => Err(error(flaw, self.scan.at, Some(raw))),
+            Err(flaw) => {
+                let shown = MemberName::shown(name.chars());
+                Err(error(flaw, self.scan.at, Some(shown)))
+            }
         }
     }
 }
