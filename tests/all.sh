@@ -111,7 +111,7 @@ need
 
 run 60 fmt cargo fmt --all --check
 run 60 fmt-fuzz cargo fmt --manifest-path tests/fuzz/Cargo.toml --check
-run 900 clippy cargo clippy --workspace --all-targets --locked --features glommio -- -D warnings
+run 900 clippy cargo clippy --workspace --all-targets --locked --features glommio,weir-micro/bench -- -D warnings
 # weir's readers of foreign bytes against other readers and models, for 60 s each (tests/fuzz/README.md). Beside the
 # tests, which mostly wait for sockets and disks.
 behind 1500 fuzz tests/fuzz/run.sh smoke
