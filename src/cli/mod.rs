@@ -28,7 +28,7 @@ use weir_io::choice::Wanted;
     name = "weir",
     version,
     arg_required_else_help = true,
-    after_help = "Start here:\n  weir init shop                              a directory with a configuration and keys\n  weir config check --config shop/weir.toml   is everything right?\n  weir serve --config shop/weir.toml          run it, until SIGTERM or Ctrl-C\n  weir ticket --config shop/weir.toml --user 42   what a buyer needs to submit\n  weir config explain                         every setting, its range and default\n\nExit codes: 0 all is well, 1 a promise broke or a difference was found, 2 bad input or environment."
+    after_help = "Start here:\n  weir init shop                              a directory with a configuration and keys\n  weir config check --config shop/weir.toml   is everything right?\n  weir serve --config shop/weir.toml          run it, until SIGTERM or Ctrl-C\n  weir ticket --config shop/weir.toml --user 42   what a buyer needs to submit\n  weir config explain                         every setting, its range and default\n  weir tune --check                           is this machine set up for it?\n\nExit codes: 0 all is well, 1 a promise broke or a difference was found, 2 bad input or environment."
 )]
 struct Cli {
     #[command(subcommand)]
