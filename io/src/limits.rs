@@ -29,15 +29,12 @@ pub const LISTEN_BACKLOG: i32 = 4096;
 /// request and above the replies of a full pipeline, far below the megabytes to which the kernel would let it grow for
 /// a client that does not read (A2).
 pub const SOCKET_BUFFER_BYTES: i32 = 64 * 1024;
-/// Accepted sockets held without a slot: a multishot accept may take the whole backlog before it can be stopped.
-/// Above this they are closed and counted.
-pub const PARKED_MAX: usize = LISTEN_BACKLOG as usize;
-/// Clients that a task accepts before the turns go on: they say when there is no slot for more. A quarter of what one turn
-/// takes, so that receives keep their share.
-pub const ACCEPTS_IN_A_ROW_MAX: u32 = 64;
-/// Direct accepts of one ring at once, each of one client: a burst is taken in at this many per turn, and as many places
-/// of the ring's table are kept for clients who have no slot yet. A quarter of what one turn takes, as above.
-pub const DIRECT_ACCEPTS_MAX: u32 = 64;
+/// Clients that one turn takes in: more accepts are never under way on a ring, and a task that accepted so many lets the
+/// turns say whether there is room for more. A quarter of what one turn takes, so that receives keep their share.
+pub const ACCEPTS_MAX: u32 = 64;
+/// Accepted sockets held without a slot: those that were under way when the last slot was taken, and as many again that a
+/// task accepted while the turn ran. Above this they are closed and counted.
+pub const PARKED_MAX: usize = 2 * ACCEPTS_MAX as usize;
 /// Pause after an accept failed for want of descriptors or memory: long enough not to spin, short enough that
 /// accepting is alive again within 100 ms of descriptors coming free (field bug R63).
 pub const ACCEPT_RETRY_MS: u64 = 50;

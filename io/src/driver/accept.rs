@@ -1,7 +1,7 @@
-//! Accepting: multishot, paused at the cap, backing off when descriptors run out.
+//! Accepting: paused at the cap, backing off when descriptors run out.
 //!
-//! A multishot accept may bring more sockets than there are slots before it is stopped; those are parked, and opened
-//! first when slots free up. To their clients that looks like waiting in the backlog.
+//! An accept may bring more sockets than there are slots before it is stopped; those are parked, and opened first when
+//! slots free up. To their clients that looks like waiting in the backlog.
 
 use super::Driver;
 use super::backend::Backend;
@@ -29,6 +29,8 @@ pub struct Listener<S> {
     wanted: bool,
     parked: VecDeque<S>,
     retry_due: Option<Mono>,
+    /// The last accept failed for want of something: the next is one alone.
+    failing: bool,
 }
 
 impl<S> Listener<S> {
@@ -39,6 +41,7 @@ impl<S> Listener<S> {
             wanted: true,
             parked: VecDeque::new(),
             retry_due: None,
+            failing: false,
         }
     }
 }
@@ -65,6 +68,7 @@ impl<B: Backend> Driver<B> {
         }
         match socket {
             Ok(socket) => {
+                listener.failing = false;
                 if listener.wanted && listener.parked.is_empty() && self.conns.has_free() {
                     self.open(socket)?;
                 } else if listener.parked.len() < PARKED_MAX {
@@ -78,7 +82,10 @@ impl<B: Backend> Driver<B> {
             Err(errno) => {
                 self.shared.stats.accept_errors.add(1);
                 if !is_of_one_client(errno) {
+                    listener.failing = true;
                     listener.retry_due = Some(self.now.mono.plus_ms(ACCEPT_RETRY_MS));
+                    // Others under way would sleep on: the kernel woke one for this client.
+                    return self.stop_accept();
                 }
             }
         }
@@ -174,7 +181,10 @@ impl<B: Backend> Driver<B> {
             && listener.parked.is_empty()
             && self.conns.has_free()
         {
-            let room = self.conns.free_count();
+            let room = match listener.failing {
+                true => 1,
+                false => self.conns.free_count(),
+            };
             match listener.state {
                 Accepting::Idle => {
                     self.backend.accept(room)?;

@@ -3,9 +3,7 @@
 use super::Runtime;
 use super::gate::{Done, Gate, Position, Switch, within};
 use crate::driver::{Backend, Completion, DriverConfig, SendProgress, empty};
-use crate::limits::{
-    ACCEPT_RETRY_MS, ACCEPTS_IN_A_ROW_MAX, COMPLETIONS_PER_TURN_MAX, SEND_KEEP_BYTES_MAX,
-};
+use crate::limits::{ACCEPT_RETRY_MS, ACCEPTS_MAX, COMPLETIONS_PER_TURN_MAX, SEND_KEEP_BYTES_MAX};
 use crate::sys;
 use crate::sys::eventfd::EventFd;
 use std::io;
@@ -148,7 +146,7 @@ async fn accept<R: Runtime>(listener: Listener<R>, switch: Rc<Switch>, done: Rc<
         let more = switch.position() == Position::On;
         done.push(Outcome::Accept(result, more));
         in_a_row += 1;
-        if in_a_row == ACCEPTS_IN_A_ROW_MAX {
+        if in_a_row == ACCEPTS_MAX {
             in_a_row = 0;
             R::give_way().await; // the turns decide whether there is room for more
         }

@@ -14,7 +14,7 @@ use crate::net::ListenSocket;
 use crate::sys;
 use crate::sys::eventfd::EventFd;
 use crate::sys::socket::RawAddr;
-use io_uring::types::{CancelBuilder, DestinationSlot, Fd, TimeoutFlags, Timespec};
+use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed, TimeoutFlags, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -36,8 +36,9 @@ struct Memory {
     buffers: Buffers,
     lent: Box<[Lent]>,
     listener: Option<ListenSocket>,
-    /// Only where sockets are direct; those have one accept per client.
-    accepts: Option<Accepts>,
+    accepts: Accepts,
+    /// Accepted sockets are direct.
+    direct: bool,
     bell_word: Box<u64>,
 }
 
@@ -89,7 +90,6 @@ impl Ring {
         } = setup::set_up(&config, &buffers)?;
         let mut lent = Vec::new();
         lent.resize_with(config.conns_max as usize, Lent::default);
-        let accepts = config.direct.then(Accepts::new);
         Ok(Self {
             name,
             uring: ManuallyDrop::new(uring),
@@ -97,7 +97,8 @@ impl Ring {
                 buffers,
                 lent: lent.into_boxed_slice(),
                 listener: config.listen,
-                accepts,
+                accepts: Accepts::new(),
+                direct: config.direct,
                 bell_word: Box::new(0),
             }),
             bell: bell.raw(),
@@ -214,21 +215,18 @@ fn completion(memory: &mut Memory, cqe: &cqueue::Entry, more: bool) -> Option<Co
         }),
         Kind::Send => Some(Completion::Send { conn, bytes: count }),
         Kind::Accept => {
-            let (socket, more) = match &mut memory.accepts {
-                Some(accepts) => {
-                    let socket = accepts.end(conn.slot, count);
-                    (socket, accepts.under_way() > 0)
-                }
-                None => {
-                    let socket = count.map(|_| {
-                        // SAFETY: the kernel opened this descriptor for this entry, which is read once: nobody else
-                        // owns it.
-                        let fd = unsafe { OwnedFd::from_raw_fd(cqe.result()) };
-                        TcpStream::from(fd).into()
-                    });
-                    (socket, more)
-                }
-            };
+            let peer = memory.accepts.end(conn.slot);
+            let socket = count.map(|_| {
+                let socket = if memory.direct {
+                    Socket::Direct(Fixed(cqe.result().cast_unsigned()))
+                } else {
+                    // SAFETY: the kernel opened this descriptor for this entry, which is read once: nobody else owns it.
+                    let fd = unsafe { OwnedFd::from_raw_fd(cqe.result()) };
+                    Socket::Open(fd.into())
+                };
+                Client { socket, peer }
+            });
+            let more = memory.accepts.under_way() > 0;
             Some(Completion::Accept { socket, more })
         }
         Kind::Connect => Some(Completion::Connect {
@@ -245,24 +243,18 @@ impl Backend for Ring {
     type Socket = Client;
 
     fn accept(&mut self, room: usize) -> io::Result<()> {
-        if self.memory.accepts.is_some() {
-            return self.accept_goes_on(room);
-        }
-        let sqe = opcode::AcceptMulti::new(self.memory.listener())
-            .flags(libc::SOCK_CLOEXEC)
-            .build();
-        self.push(sqe, Kind::Accept, NO_CONN)
-    }
-
-    fn accept_goes_on(&mut self, room: usize) -> io::Result<()> {
         let listener = self.memory.listener();
-        while let Some(accepts) = &mut self.memory.accepts
-            && accepts.under_way() < room
-            && let Some((number, peer)) = accepts.begin()
+        let (place, flags) = match self.memory.direct {
+            true => (Some(DestinationSlot::auto_target()), 0), // only a descriptor can be closed on exec
+            false => (None, libc::SOCK_CLOEXEC),
+        };
+        while self.memory.accepts.under_way() < room
+            && let Some((number, peer)) = self.memory.accepts.begin()
         {
             let (addr, bytes) = peer.as_mut_ptrs();
             let sqe = opcode::Accept::new(listener, addr, bytes)
-                .file_index(Some(DestinationSlot::auto_target()))
+                .file_index(place)
+                .flags(flags)
                 .build();
             let conn = ConnId {
                 slot: number,
@@ -271,6 +263,10 @@ impl Backend for Ring {
             self.push(sqe, Kind::Accept, conn)?;
         }
         Ok(())
+    }
+
+    fn accept_goes_on(&mut self, room: usize) -> io::Result<()> {
+        self.accept(room)
     }
 
     fn accept_stop(&mut self) -> io::Result<()> {
@@ -501,7 +497,7 @@ mod tests {
             .collect();
         let (mut came, mut held, mut full) = (Vec::new(), Vec::new(), 0);
         while held.len() + full < clients.len() {
-            ring.accept_goes_on(places + 1 - held.len()).unwrap();
+            ring.accept(places + 1 - held.len()).unwrap();
             ring.enter(Wait::ForEver).unwrap();
             ring.completions(&mut came);
             for completion in came.drain(..) {

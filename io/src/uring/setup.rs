@@ -37,7 +37,7 @@ const FLAGS: squeue::Flags = squeue::Flags::IO_LINK.union(squeue::Flags::BUFFER_
 /// The operation behind each kind of completion: with it the list of permitted ones is neither short nor long.
 fn operation(kind: Kind) -> u8 {
     match kind {
-        Kind::Accept => opcode::AcceptMulti::CODE,
+        Kind::Accept => opcode::Accept::CODE,
         Kind::AcceptStop | Kind::RecvStop | Kind::EndAll => opcode::AsyncCancel::CODE,
         Kind::Recv => opcode::RecvMulti::CODE,
         Kind::Send => opcode::Send::CODE,

@@ -5,11 +5,12 @@
 //! call comes otherwise: the peer's address with the accept, and an end of one side by IORING_OP_SHUTDOWN. Options are
 //! the listener's, which accepted sockets inherit (TCP_NODELAY, SO_SNDBUF, SO_RCVBUF).
 //!
-//! Direct accepts bring one client each, into memory for its address, and at most [`DIRECT_ACCEPTS_MAX`] are under way. A
-//! multishot accept has no address to write to, and takes clients out of the backlog for which its table has no place: it
-//! would close them. So the table has a place for every conn and for every accept, and is never full while one is.
+//! An accept brings one client, with its address, and at most [`ACCEPTS_MAX`] are under way. A multishot accept has no
+//! memory for an address, may bring the whole backlog for one free slot, and takes clients out of it for whom a table has no
+//! place: those would be closed. So a table has a place for every conn and every accept, and is never full while one is
+//! under way.
 
-use crate::limits::DIRECT_ACCEPTS_MAX;
+use crate::limits::ACCEPTS_MAX;
 use crate::sys::socket::PeerAddr;
 use io_uring::squeue::Flags;
 use io_uring::types::{Fd, Fixed};
@@ -18,7 +19,7 @@ use std::os::fd::AsRawFd;
 
 /// Places in the table of a ring for so many conns.
 pub fn places(conns_max: u32) -> u32 {
-    conns_max.saturating_add(DIRECT_ACCEPTS_MAX)
+    conns_max.saturating_add(ACCEPTS_MAX)
 }
 
 /// One socket.
@@ -49,16 +50,7 @@ pub struct Client {
     pub peer: Option<SocketAddr>,
 }
 
-impl From<TcpStream> for Client {
-    fn from(socket: TcpStream) -> Self {
-        Self {
-            peer: socket.peer_addr().ok(),
-            socket: Socket::Open(socket),
-        }
-    }
-}
-
-/// The direct accepts of a ring, by number: those with the kernel have lent it their address.
+/// The accepts of a ring, by number: those with the kernel have lent it their address.
 #[derive(Debug)]
 pub struct Accepts {
     peers: Box<[PeerAddr]>,
@@ -69,10 +61,10 @@ impl Accepts {
     /// None under way.
     pub fn new() -> Self {
         let mut peers = Vec::new();
-        peers.resize_with(DIRECT_ACCEPTS_MAX as usize, PeerAddr::new);
+        peers.resize_with(ACCEPTS_MAX as usize, PeerAddr::new);
         Self {
             peers: peers.into_boxed_slice(),
-            idle: (0..DIRECT_ACCEPTS_MAX).collect(),
+            idle: (0..ACCEPTS_MAX).collect(),
         }
     }
 
@@ -89,13 +81,9 @@ impl Accepts {
         Some((number, peer))
     }
 
-    /// The kernel has given `number` back, with the address of `place`'s peer if it brought a client.
-    pub fn end(&mut self, number: u32, place: Result<usize, i32>) -> Result<Client, i32> {
+    /// The kernel has given `number` back; the address of the peer, if it brought one.
+    pub fn end(&mut self, number: u32) -> Option<SocketAddr> {
         self.idle.push(number);
-        let place = u32::try_from(place?).expect("a table has fewer places");
-        Ok(Client {
-            socket: Socket::Direct(Fixed(place)),
-            peer: self.peers[number as usize].get(),
-        })
+        self.peers[number as usize].get()
     }
 }

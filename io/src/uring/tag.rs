@@ -5,7 +5,7 @@ use weir_core::port::ConnId;
 /// What was asked of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Accept: multishot, or a direct one, whose number stands in the place of the slot.
+    /// Accept; its number stands in the place of the slot.
     Accept,
     /// Stop of it.
     AcceptStop,
