@@ -822,10 +822,42 @@ fn a_plan_that_does_not_fit_the_machine_says_what_to_lower() {
         "{text:?}"
     );
     assert!(
-        text[1].contains("the limit is 1024") && text[1].contains("conns_max to 448"),
+        text[1].contains("the limit is 1024") && text[1].contains("conns_max to 314"),
         "{text:?}"
     );
     assert!(text[2].contains("clock"), "{text:?}");
+}
+
+#[test]
+fn with_direct_descriptors_the_limit_of_open_files_bounds_one_shard_and_without_them_all() {
+    let place = Place::with_starter("direct");
+    let toml = place.toml();
+    let text = std::fs::read_to_string(&toml).unwrap();
+    std::fs::write(&toml, text.replace("\n[io]\n", "\n[io]\ndirect = true\n")).unwrap();
+    let mut plan = config::load(&toml, &host()).unwrap();
+    assert!(plan.direct);
+    let limit = |descriptors_max| Host {
+        descriptors_max: Some(descriptors_max),
+        ..host()
+    };
+    (plan.shards_count, plan.shard.conns_max) = (8, 4096);
+    assert_eq!(config::check(&plan, &limit(4160)), []);
+    let problems = config::check(&plan, &limit(4159));
+    assert!(
+        problems[0].to_string().contains("lower conns_max to 4095"),
+        "{problems:?}"
+    );
+    let (bounded, note) = plan.without_direct(4160);
+    assert!(!bounded.direct && bounded.descriptors_max() <= 4160);
+    assert!(
+        bounded.shard.conns_max == 370 && note.contains("370 on each of 8"),
+        "{note}"
+    );
+    let (bounded, _) = plan.without_direct(1 << 20);
+    assert_eq!(bounded.shard.conns_max, 4096);
+    let said = weir(&["config", "check", "--config", toml.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("in a table of 4160 places"), "{said}");
 }
 
 #[test]

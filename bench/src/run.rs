@@ -264,7 +264,7 @@ pub fn run(
     let post = Arc::new(PostOffice::new([Addr::Ops]).map_err(BenchError::System)?);
     let drain = Arc::new(DrainSwitch::new(post.clone()));
     // Where io_uring is refused the generator is on epoll: its own cost is in the report either way.
-    let chosen = Wanted::Auto.choose();
+    let chosen = Wanted::Auto.choose(false);
     let kind = chosen.map_err(|(_, error)| BenchError::Driver(error))?.kind;
     let mut driver = DriverConfig::new(Addr::Ops);
     driver.conns_max = config.connections;

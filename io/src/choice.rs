@@ -111,6 +111,8 @@ pub enum Wanted {
 pub struct Chosen {
     /// The driver; it was tried out.
     pub kind: DriverKind,
+    /// Whether it takes clients as direct descriptors; only where that was asked for.
+    pub direct: bool,
     /// For the operator, one line; `None`: it is what was asked for.
     pub note: Option<String>,
 }
@@ -136,21 +138,40 @@ impl Wanted {
         }
     }
 
-    /// Tries out what is asked for, before any part runs.
+    /// Tries out what is asked for, before any part runs. `direct`: with direct descriptors, where they can be had.
     ///
     /// # Errors
     /// The one that was asked for, and why it cannot run here.
-    pub fn choose(self) -> Result<Chosen, (DriverKind, DriverError)> {
+    pub fn choose(self, direct: bool) -> Result<Chosen, (DriverKind, DriverError)> {
+        let mut chosen = self.choose_kind()?;
+        if direct {
+            match (chosen.kind, uring::try_out_direct()) {
+                (DriverKind::Uring, Ok(())) => chosen.direct = true,
+                (DriverKind::Uring, Err(refusal)) => {
+                    chosen.note = Some(format!("runs without direct descriptors: {refusal}"));
+                }
+                _ => {} // the note says why it is not uring, or nobody asked for uring
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn choose_kind(self) -> Result<Chosen, (DriverKind, DriverError)> {
         let kind = match self {
             Self::Auto => DriverKind::Uring,
             Self::Only(kind) => kind,
         };
         let epoll = DriverKind::Epoll;
         match kind.try_out() {
-            Ok(()) => Ok(Chosen { kind, note: None }),
+            Ok(()) => Ok(Chosen {
+                kind,
+                direct: false,
+                note: None,
+            }),
             Err(refusal) if self == Self::Auto => match epoll.try_out() {
                 Ok(()) => Ok(Chosen {
                     kind: epoll,
+                    direct: false,
                     note: Some(format!("runs on epoll, not on uring: {refusal}")),
                 }),
                 Err(error) => Err((epoll, error)),
@@ -165,20 +186,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn direct_descriptors_are_had_where_they_are_asked_for() {
+        for direct in [false, true] {
+            let chosen = Wanted::Only(DriverKind::Uring).choose(direct).unwrap();
+            assert_eq!((chosen.direct, chosen.note), (direct, None), "Linux 6.13");
+        }
+    }
+
+    #[test]
     fn every_driver_has_its_word_and_one_that_was_not_built_names_its_feature() {
         for name in Wanted::NAMES {
             assert_eq!(Wanted::named(name).map(Wanted::name), Some(name));
         }
         assert_eq!(Wanted::named("kqueue"), None);
         assert_eq!(
-            Wanted::Only(DriverKind::Epoll).choose().unwrap(),
+            Wanted::Only(DriverKind::Epoll).choose(true).unwrap(),
             Chosen {
                 kind: DriverKind::Epoll,
+                direct: false,
                 note: None
             }
         );
         if !HAS_GLOMMIO {
-            let (kind, error) = Wanted::Only(DriverKind::Glommio).choose().unwrap_err();
+            let (kind, error) = Wanted::Only(DriverKind::Glommio).choose(false).unwrap_err();
             assert_eq!(kind, DriverKind::Glommio);
             assert!(error.to_string().contains("--features glommio"));
         }

@@ -46,7 +46,7 @@ pub fn run(args: &ConfigArgs) -> Result<(), CliError> {
             let mib = |bytes: u64| bytes.div_ceil(1024 * 1024);
             let skus: usize = plan.sale.activities.iter().map(|a| a.skus.len()).sum();
             print(&format!(
-                "{}: fine\n  activities: {}, SKUs: {skus}\n  memory when full: {} MiB ({} x {} MiB for shards, {} MiB for ledger and stores)\n  file descriptors: {} at most\n",
+                "{}: fine\n  activities: {}, SKUs: {skus}\n  memory when full: {} MiB ({} x {} MiB for shards, {} MiB for ledger and stores)\n  file descriptors: {} at most{}\n",
                 config.display(),
                 plan.sale.activities.len(),
                 mib(footprint.all_bytes()),
@@ -54,6 +54,12 @@ pub fn run(args: &ConfigArgs) -> Result<(), CliError> {
                 mib(footprint.shard_bytes),
                 mib(footprint.shared_bytes),
                 plan.descriptors_max(),
+                match plan.direct_places() {
+                    0 => String::new(),
+                    places => format!(
+                        "; connections are direct descriptors, in a table of {places} places on each shard"
+                    ),
+                },
             ))
         }
     }

@@ -59,7 +59,7 @@ fn plant_arg(text: &str) -> Result<demo::Plant, String> {
 /// `Broken` with every promise that broke; `Input` when it cannot be run.
 pub fn run(args: &DemoArgs) -> Result<(), CliError> {
     let cores_left = Host::read().cpus_count.saturating_sub(1).max(1);
-    let chosen = args.driver.choose().map_err(|(kind, error)| {
+    let chosen = args.driver.choose(false).map_err(|(kind, error)| {
         CliError::Config(format!("driver {} cannot run here: {error}", kind.name()))
     })?;
     if let Some(note) = chosen.note {

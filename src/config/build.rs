@@ -53,6 +53,7 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
     let store = StorePlan {
         dir: dir.join(server.text("data_dir")),
     };
+    let direct = reader.section(root, "io").flag("direct");
     let driver = Wanted::named(&server.text("driver")).unwrap_or(Wanted::Auto); // a wrong word is reported already
     let skus_count: usize = sale
         .activities
@@ -71,6 +72,7 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
         listen,
         shards_count,
         driver,
+        direct,
         sale,
         shard: shard?,
         ops,

@@ -76,7 +76,10 @@ pub const SIGNATURE_SKEW_MS_MAX: u64 = 5 * 60 * 1000;
 pub const ORIGINS_MAX: usize = weir_core::limits::ORIGINS_MAX;
 /// Longest origin: a host name of 253 bytes, scheme and port.
 pub const ORIGIN_BYTES_MAX: usize = 270;
-/// Descriptors beside the connections: listeners, rings, files, doorbells of every thread.
+/// Descriptors of one shard beside its connections: listener, ring and doorbell; on epoll the first and the last twice, and
+/// one that wakes it.
+pub const SHARD_DESCRIPTORS: u64 = 6;
+/// Descriptors beside the shards': files, the other threads' doorbells, the operator's connections.
 pub const SPARE_DESCRIPTORS: u64 = 128;
 /// A wall clock before this (2025-01-01T00:00:00Z) is not set: weir is younger.
 pub const WALL_MS_MIN: u64 = 1_735_689_600_000;

@@ -182,22 +182,10 @@ pub fn check(plan: &Plan, host: &Host) -> Vec<Problem> {
             ),
         );
     }
-    let needed = plan.descriptors_max();
     if let Some(descriptors_max) = host.descriptors_max
-        && needed > descriptors_max
+        && let Some(message) = check_descriptors(plan, descriptors_max)
     {
-        let room = descriptors_max.saturating_sub(SPARE_DESCRIPTORS) / u64::from(plan.shards_count);
-        let lower = match room {
-            CONNS_MIN.. => format!(", or lower conns_max to {room}"),
-            _ => String::new(),
-        };
-        report(
-            "server.conns_max",
-            format!(
-                "{} connections on each of {} shards and {SPARE_DESCRIPTORS} other files need {needed} descriptors; the limit is {descriptors_max}: raise it (`ulimit -Hn {needed}`, LimitNOFILE= in systemd){lower}",
-                plan.shard.conns_max, plan.shards_count,
-            ),
-        );
+        report("server.conns_max", message);
     }
     if host.wall_ms < WALL_MS_MIN {
         report(
@@ -223,6 +211,29 @@ pub fn check(plan: &Plan, host: &Host) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// What is wrong when at most `descriptors_max` descriptors may be open.
+fn check_descriptors(plan: &Plan, descriptors_max: u64) -> Option<String> {
+    let (conns_max, shards) = (plan.shard.conns_max, plan.shards_count);
+    let needed = plan.descriptors_max().max(plan.direct_places());
+    if needed <= descriptors_max {
+        return None;
+    }
+    let what = if plan.direct {
+        format!("{conns_max} connections in a table of each of {shards} shards need a limit of")
+    } else {
+        format!(
+            "{conns_max} connections on each of {shards} shards, those in their door and {SPARE_DESCRIPTORS} other files need"
+        )
+    };
+    let lower = match plan.conns_within(descriptors_max) {
+        room if room >= CONNS_MIN => format!(", or lower conns_max to {room}"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "{what} {needed} descriptors; the limit is {descriptors_max}: raise it (`ulimit -Hn {needed}`, LimitNOFILE= in systemd){lower}"
+    ))
 }
 
 /// Whether files can be made in `dir`, or `dir` itself in the nearest directory above that exists. Leaves nothing behind.

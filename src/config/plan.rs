@@ -3,7 +3,7 @@
 //! Made by [`super::load`]. Invariants: every range of the table of keys holds, every policy is exact, ids are unique,
 //! key files were read. `Debug` shows no secret.
 
-use super::ceilings::SPARE_DESCRIPTORS;
+use super::ceilings::{CONNS_MIN, SHARD_DESCRIPTORS, SPARE_DESCRIPTORS};
 use crate::keys::OpsToken;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +13,7 @@ use weir_core::limit::lease::ShardId;
 use weir_core::sale::Sale;
 use weir_core::shard::config::ShardConfig;
 use weir_io::choice::Wanted;
+use weir_io::limits::{ACCEPTS_MAX, PARKED_MAX};
 use weir_proto::ticket::KeyRing;
 
 /// Everything that the program is told. `Debug` shows no key, salt or price list.
@@ -26,6 +27,8 @@ pub struct Plan {
     pub shards_count: u16,
     /// Which driver moves bytes.
     pub driver: Wanted,
+    /// Connections are direct descriptors, where they can be had.
+    pub direct: bool,
     /// What is sold.
     pub sale: Arc<Sale>,
     /// What every shard gets alike, limits already divided by `shards_count`; see [`Plan::shard_config`].
@@ -70,7 +73,42 @@ impl Plan {
 
     /// Descriptors that the server may have open at one time.
     pub fn descriptors_max(&self) -> u64 {
-        u64::from(self.shards_count) * self.shard.conns_max as u64 + SPARE_DESCRIPTORS
+        let conns = match self.direct {
+            true => 0,
+            false => (self.shard.conns_max + PARKED_MAX) as u64,
+        };
+        u64::from(self.shards_count) * (conns + SHARD_DESCRIPTORS) + SPARE_DESCRIPTORS
+    }
+
+    /// Places in each shard's table of direct descriptors, which the limit of open files bounds; 0: it has none.
+    pub fn direct_places(&self) -> u64 {
+        match self.direct {
+            true => (self.shard.conns_max as u64) + u64::from(ACCEPTS_MAX),
+            false => 0,
+        }
+    }
+
+    /// How many connections each shard may have when `descriptors_max` descriptors may be open; may be too few to start.
+    pub fn conns_within(&self, descriptors_max: u64) -> u64 {
+        if self.direct {
+            return descriptors_max.saturating_sub(ACCEPTS_MAX.into());
+        }
+        let of_shard =
+            descriptors_max.saturating_sub(SPARE_DESCRIPTORS) / u64::from(self.shards_count);
+        of_shard.saturating_sub(SHARD_DESCRIPTORS + PARKED_MAX as u64)
+    }
+
+    /// The plan where direct descriptors cannot be had and `descriptors_max` descriptors may be open; a line that says so.
+    pub fn without_direct(&self, descriptors_max: u64) -> (Self, String) {
+        let mut plan = self.clone();
+        plan.direct = false;
+        let most = plan.conns_within(descriptors_max).max(CONNS_MIN);
+        plan.shard.conns_max = plan.shard.conns_max.min(most as usize);
+        let note = format!(
+            "io.direct has no effect here: the limit of {descriptors_max} open files bounds connections, {} on each of {} shard(s) (server.conns_max is {})",
+            plan.shard.conns_max, plan.shards_count, self.shard.conns_max,
+        );
+        (plan, note)
     }
 }
 

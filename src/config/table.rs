@@ -55,6 +55,11 @@ pub const SECTIONS: &[Section] = &[
         doc: "The public listener: where buyers' requests arrive.",
     },
     Section {
+        name: "io",
+        is_list: false,
+        doc: "How the shards' connections are held.",
+    },
+    Section {
         name: "ops",
         is_list: false,
         doc: "The operator's listener: health, metrics, tickets for the shop's backend, opening and closing.",
@@ -157,7 +162,7 @@ pub const KEYS: &[Key] = &[
         Kind::Integer(CONNS_MIN, CONNS_MAX),
         Default::Is("4096"),
         "16384",
-        "Connections of one shard; at the cap accepting pauses. Each takes memory, printed by `weir config check`, and a file descriptor.",
+        "Connections of one shard; at the cap accepting pauses. Each takes memory, printed by `weir config check`, and a file descriptor (but see io.direct).",
     ),
     key(
         "server",
@@ -246,6 +251,14 @@ pub const KEYS: &[Key] = &[
         Default::Is("\"data\""),
         "\"/var/lib/weir\"",
         "Directory of ledger.sqlite and orders.sqlite. One server per directory, held by a lock. Use a local disk.",
+    ),
+    key(
+        "io",
+        "direct",
+        Kind::Bool,
+        Default::Is("false"),
+        "true",
+        "Whether connections are direct descriptors: places in a table of the shard's ring instead of descriptors of the process. Then the limit of open files bounds the connections of one shard, not of all. Needs the driver uring and Linux 6.13; elsewhere weir says so, runs without, and takes as many connections as the limit of open files allows. Ending our side of a connection costs more then: the kernel does it on a thread of its own.",
     ),
     key(
         "ops",

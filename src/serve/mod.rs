@@ -178,17 +178,23 @@ fn name_of(addr: Addr) -> String {
 /// # Errors
 /// [`ServeError`]: each says what, where and the remedy. Nothing runs then.
 pub fn start(plan: &Plan) -> Result<Server, ServeError> {
-    rlimit::raise_open_files().map_err(ServeError::Limits)?;
+    let files = rlimit::raise_open_files().map_err(ServeError::Limits)?;
     let chosen = plan
         .driver
-        .choose()
+        .choose(plan.direct)
         .map_err(|(kind, error)| ServeError::Driver(kind, error))?;
+    let bounded = (plan.direct && !chosen.direct).then(|| plan.without_direct(files.soft));
+    let (plan, bound_note) = match &bounded {
+        Some((plan, note)) => (plan, Some(note.clone())),
+        None => (plan, None),
+    };
     // The stores first: they refuse another server's directory before any socket is bound.
     let ledger = LedgerStore::open(&planted::ledger_config(&plan.store.dir))?;
     let orders = planted::open_orders(&plan.store.orders())?;
     files::pair(plan, &ledger, &orders)?;
     let mut notes = files::rehearse(plan, &ledger)?;
     notes.extend(chosen.note);
+    notes.extend(bound_note);
     let audit = AuditLog::open(&plan.ops.audit_log)?;
     let deny = DenyBook::open(&plan.deny.subjects, &plan.deny.file)?;
     let denied = Arc::new(deny.list(clock::read().wall));
@@ -303,6 +309,7 @@ fn start_shards(
         let driver = DriverConfig {
             listen: Some(listener),
             conns_max: config.conns_max as u32,
+            direct: plan.direct,
             cpu: Some(cpus[usize::from(index) % cpus.len()]),
             ..DriverConfig::new(Addr::Shard(shard))
         };
@@ -441,10 +448,14 @@ pub fn footprint_text(plan: &Plan) -> String {
     let footprint = Footprint::of(plan);
     let mib = |bytes: u64| bytes.div_ceil(1024 * 1024);
     format!(
-        "{} shard(s) of at most {} MiB each, {} MiB shared; up to {} connections",
+        "{} shard(s) of at most {} MiB each, {} MiB shared; up to {} connections{}",
         footprint.shards_count,
         mib(footprint.shard_bytes),
         mib(footprint.shared_bytes),
         u64::from(plan.shards_count) * plan.shard.conns_max as u64,
+        match plan.direct {
+            true => " as direct descriptors",
+            false => "",
+        },
     )
 }

@@ -53,6 +53,8 @@ pub(crate) fn try_out() -> Result<(), DriverError> {
     entered.map_err(|error| DriverError::ring("io_uring_enter", error))
 }
 
+pub(crate) use setup::try_out_direct;
+
 /// Runs `handler` on the calling thread until it stops; gives it back.
 ///
 /// # Errors

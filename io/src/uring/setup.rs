@@ -14,9 +14,11 @@ use crate::limits::CQ_PER_SQ;
 use crate::sys;
 use crate::sys::enter::RingName;
 use io_uring::register::Restriction;
+use io_uring::types::Fixed;
 use io_uring::{IoUring, opcode, squeue};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 
 /// The one group of provided buffers.
 pub const GROUP: u16 = 0;
@@ -121,6 +123,40 @@ fn build(config: &DriverConfig) -> Result<IoUring, (&'static str, io::Error)> {
             .build(config.ring_entries)
             .map_err(|error| ("SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1)", error)),
         Err(error) => Err(("io_uring_setup", error)),
+    }
+}
+
+/// Looks whether the kernel closes a direct socket at once, though another one is in use.
+///
+/// # Errors
+/// [`DriverError::Ring`]: it has no direct descriptors, or, before Linux 6.13, keeps a closed one until everything that
+/// was under way then has ended (io_uring/rsrc.c, io_queue_rsrc_removal): one idle client would keep all later ones open.
+pub fn try_out_direct() -> Result<(), DriverError> {
+    let failed = |error| DriverError::ring("direct descriptors (Linux 5.19)", error);
+    let mut uring = IoUring::new(8).map_err(|error| DriverError::ring("io_uring_setup", error))?;
+    let (idle, _idle_peer) = UnixStream::pair().map_err(failed)?;
+    let (closed, mut closed_peer) = UnixStream::pair().map_err(failed)?;
+    closed_peer.set_nonblocking(true).map_err(failed)?;
+    let submitter = uring.submitter();
+    submitter.register_files_sparse(2).map_err(failed)?;
+    let sockets = [idle.as_raw_fd(), closed.as_raw_fd()];
+    submitter
+        .register_files_update(0, &sockets)
+        .map_err(failed)?;
+    drop(closed);
+    let entries = [
+        opcode::PollAdd::new(Fixed(0), libc::POLLIN as u32).build(),
+        opcode::Close::new(Fixed(1)).build(),
+    ];
+    // SAFETY: the entries point at no memory.
+    unsafe { uring.submission().push_multiple(&entries) }.expect("eight entries hold two");
+    uring.submit_and_wait(1).map_err(failed)?;
+    match closed_peer.read(&mut [0]) {
+        Ok(0) => Ok(()),
+        _ => Err(DriverError::ring(
+            "direct descriptors that are closed at once (Linux 6.13)",
+            io::Error::from_raw_os_error(libc::EOPNOTSUPP),
+        )),
     }
 }
 
@@ -263,7 +299,7 @@ mod tests {
     fn only_a_ring_with_direct_sockets_has_a_table_for_them_and_it_has_a_bound() {
         for (direct, said) in [(false, libc::EACCES), (true, libc::EBADF)] {
             let (Ready { mut uring, .. }, _buffers) = ready(direct);
-            let send = opcode::Send::new(io_uring::types::Fixed(0), std::ptr::null(), 0).build();
+            let send = opcode::Send::new(Fixed(0), std::ptr::null(), 0).build();
             assert_eq!(result(&mut uring, &send), -said, "no socket is there yet");
         }
         let config = DriverConfig {
