@@ -179,7 +179,7 @@ fn serve(words: &[String]) -> Result<(), String> {
     })?;
     weir_io::signals::block().map_err(|error| error.to_string())?;
     let kind = wanted
-        .choose()
+        .choose(false)
         .map_err(|(_, error)| error.to_string())?
         .kind;
     let socket = ListenSocket::bind(listen).map_err(|error| format!("{listen}: {error}"))?;

@@ -184,17 +184,14 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         .choose(plan.direct)
         .map_err(|(kind, error)| ServeError::Driver(kind, error))?;
     let bounded = (plan.direct && !chosen.direct).then(|| plan.without_direct(files.soft));
-    let (plan, bound_note) = match &bounded {
-        Some((plan, note)) => (plan, Some(note.clone())),
-        None => (plan, None),
-    };
+    let plan = bounded.as_ref().map_or(plan, |(plan, _)| plan);
     // The stores first: they refuse another server's directory before any socket is bound.
     let ledger = LedgerStore::open(&planted::ledger_config(&plan.store.dir))?;
     let orders = planted::open_orders(&plan.store.orders())?;
     files::pair(plan, &ledger, &orders)?;
     let mut notes = files::rehearse(plan, &ledger)?;
     notes.extend(chosen.note);
-    notes.extend(bound_note);
+    notes.extend(bounded.as_ref().map(|(_, note)| note.clone()));
     let audit = AuditLog::open(&plan.ops.audit_log)?;
     let deny = DenyBook::open(&plan.deny.subjects, &plan.deny.file)?;
     let denied = Arc::new(deny.list(clock::read().wall));
