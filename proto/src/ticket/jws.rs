@@ -40,14 +40,21 @@ const CLAIM_MEMBERS: &[&str] = &[
 /// Checks shape, base64, header, key id and MAC, then reads the claims.
 pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<(Claims, KeyId), TicketReject> {
     let parts = Parts::split(token).ok_or(TicketReject::Shape)?;
-    let (mut header, mut claims) = ([0; JOSE_HEADER_BYTES_MAX], [0; CLAIMS_BYTES_MAX]);
-    let mut signature = [0; MAC_BYTES];
-    // All three before any is used: a ticket has one spelling, and the MAC must not depend on a lenient reading.
-    let header = base64url::decode(parts.header, &mut header).ok_or(TicketReject::Base64)?;
+    let (mut claims, mut signature) = ([0; CLAIMS_BYTES_MAX], [0; MAC_BYTES]);
+    // The header that we mint is known as it stands; others are read.
+    let key = match ring.find_by_jws_header(parts.header) {
+        Some(key) => Ok(key),
+        None => {
+            let mut header = [0; JOSE_HEADER_BYTES_MAX];
+            let header =
+                base64url::decode(parts.header, &mut header).ok_or(TicketReject::Base64)?;
+            read_header(header).and_then(|kid| ring.find(kid.as_bytes()).ok_or(TicketReject::Kid))
+        }
+    };
+    // All three are decoded before any is used: a ticket has one spelling, and the MAC must not depend on a lenient reading.
     let claims = base64url::decode(parts.claims, &mut claims).ok_or(TicketReject::Base64)?;
     base64url::decode(parts.signature, &mut signature).ok_or(TicketReject::Base64)?;
-    let kid = read_header(header)?;
-    let key = ring.find(kid.as_bytes()).ok_or(TicketReject::Kid)?;
+    let key = key?;
     if !same_mac(&key.hs256(parts.signing_input), &signature) {
         return Err(TicketReject::Signature);
     }
@@ -166,15 +173,21 @@ pub fn mint_jws(claims: &Claims, key: &TicketKey, out: &mut Vec<u8>) -> Result<(
     let mut json = Line::new();
     write_claims(claims, &mut json)?;
     let start = out.len();
-    let mut header = Line::new();
-    write!(header, r#"{{"alg":"HS256","kid":"{}"}}"#, key.kid()).map_err(|_| MintError::Claims)?;
-    base64url::append(header.as_bytes(), out);
+    out.extend_from_slice(key.jws_header());
     out.push(b'.');
     base64url::append(json.as_bytes(), out);
     let mac = key.hs256(&out[start..]);
     out.push(b'.');
     base64url::append(&mac, out);
     Ok(())
+}
+
+/// The header of the tickets that we mint under the key `kid`, encoded.
+pub(super) fn header_of(kid: KeyId) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    let header = alloc::format!(r#"{{"alg":"HS256","kid":"{kid}"}}"#);
+    base64url::append(header.as_bytes(), &mut encoded);
+    encoded
 }
 
 fn write_claims(claims: &Claims, json: &mut Line) -> Result<(), MintError> {

@@ -5,8 +5,10 @@
 //! `blake3::derive_key`. Invariants: every secret has 256 bits or more; `Debug` shows key ids only.
 
 use super::claims::is_name_byte;
+use super::jws;
 use crate::ids::KeyId;
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+use alloc::boxed::Box;
 use core::fmt;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -27,6 +29,7 @@ pub struct TicketKey {
     // Keyed once: a clone starts after the two compressions that absorb the key.
     hs256: Hmac<Sha256>,
     compact: [u8; 32],
+    jws_header: Box<[u8]>,
 }
 
 impl fmt::Debug for TicketKey {
@@ -86,12 +89,18 @@ impl TicketKey {
             kid,
             hs256: Hmac::new_from_slice(secret).expect("HMAC takes a key of any length"),
             compact: blake3::derive_key(COMPACT_CONTEXT, secret),
+            jws_header: jws::header_of(kid).into_boxed_slice(),
         })
     }
 
     /// The key's id.
     pub fn kid(&self) -> KeyId {
         self.kid
+    }
+
+    /// The header of the JWS tickets that we mint under this key, encoded.
+    pub(super) fn jws_header(&self) -> &[u8] {
+        &self.jws_header
     }
 
     /// HMAC-SHA256 under the secret, as a JWS signing input wants it (RFC 7515 §5.1).
@@ -138,9 +147,15 @@ impl KeyRing {
 
     /// The live key of that id. Key ids are public, so the time may depend on them.
     pub fn find(&self, kid: &[u8]) -> Option<&TicketKey> {
-        [Some(&self.signing), self.other.as_ref()]
-            .into_iter()
-            .flatten()
-            .find(|key| key.kid.as_bytes() == kid)
+        self.live().find(|key| key.kid.as_bytes() == kid)
+    }
+
+    /// The live key under which we mint JWS tickets with that encoded header.
+    pub(super) fn find_by_jws_header(&self, header: &[u8]) -> Option<&TicketKey> {
+        self.live().find(|key| key.jws_header() == header)
+    }
+
+    fn live(&self) -> impl Iterator<Item = &TicketKey> {
+        core::iter::once(&self.signing).chain(&self.other)
     }
 }
