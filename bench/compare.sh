@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Each candidate on one pinned core, the load generator on the other; interleaved rounds, medians, spread, goals.
 #
-#   bench/compare.sh                         everything, a table at the end (about an hour)
+#   bench/compare.sh                         everything, a table at the end (half an hour on a quiet machine)
 #   bench/compare.sh --json > run.jsonl      one object per candidate and scenario, last {"ratios":…}
 #   bench/compare.sh --only null-compact,weir-compact --scenario c64 --rounds 3 --seconds 2
 #

@@ -60,12 +60,15 @@ PAIRS = [
     ("5 compact c4096/c64", ("weir-compact", "c4096"), ("weir-compact", "c64"), cpu_ratio, 1.45, "<="),
     ("5 jws c4096/c64", ("weir-jws", "c4096"), ("weir-jws", "c64"), cpu_ratio, 1.45, "<="),
 ]
-RSS_MIB_MAX = 32
-RESERVE_TIMES = 5.0
+# Goals about figures of their own, one value per round (`Run.single`): name, goal, sense. A new one is a row here and
+# a line in `Run.go` that measures it.
+RESERVES = "6 ledger/redis reserves"
+RSS = "7 rss beside tables c4096 MiB"
+SINGLE = [(RESERVES, 5.0, ">="), (RSS, 32, "<=")]
 
 
-def ratios(rounds, reserves, memory):
-    """Every goal that this run has figures for. `reserves`: (ledger, redis) rates by round; `memory`: MiB by round."""
+def ratios(rounds, single):
+    """Every goal that this run has figures for. `single`: values by round of the names in `SINGLE`."""
     found = {}
     for name, left, right, combine, goal, sense in PAIRS:
         values = rounds.paired(left, right, combine)
@@ -76,9 +79,7 @@ def ratios(rounds, reserves, memory):
     if both:
         values = [cpu_more(jws[n], null[n]) - rounds.mac_us[n] for n in both]
         found["2 jws-null-mac p16 us"] = ratio(values, 0.25, "<=")
-    if reserves:
-        values = [ledger / redis for ledger, redis in reserves]
-        found["6 ledger/redis reserves"] = ratio(values, RESERVE_TIMES, ">=")
-    if memory:
-        found["7 rss beside tables c4096 MiB"] = ratio(memory, RSS_MIB_MAX, "<=")
+    for name, goal, sense in SINGLE:
+        if name in single:
+            found[name] = ratio(single[name], goal, sense)
     return found

@@ -72,10 +72,13 @@ def run(load, server, core, scenario, seconds, rate=None, requests=None, watch=T
     if watch:
         for pid in server.pids():
             command += ["--watch", str(pid)]
-    done = subprocess.run(
-        ["taskset", "-c", str(core)] + command,
-        capture_output=True, text=True, timeout=seconds + SLACK_S,
-    )
+    try:
+        done = subprocess.run(
+            ["taskset", "-c", str(core)] + command,
+            capture_output=True, text=True, timeout=seconds + SLACK_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise WrongAnswers(f"{server.name}: the load did not end within {seconds + SLACK_S} s") from None
     try:
         return json.loads(done.stdout)
     except json.JSONDecodeError:

@@ -51,7 +51,7 @@ class Run:
         self.args = args
         self.stage = Stage(args.server_cpu, args.generator_cpu)
         self.rounds = goals.Rounds()
-        self.skipped, self.failed, self.memory, self.reserves = {}, {}, [], []
+        self.skipped, self.failed, self.single, self.reserves = {}, {}, {}, []
 
     def prepare(self):
         wanted = []
@@ -82,7 +82,8 @@ class Run:
                 for candidate in wanted[turn:] + wanted[:turn]:
                     self.open_loop(candidate, number)
             if "memory" in self.args.scenario and "weir-compact" in self.args.only:
-                self.memory.append(self.stage.resident(self.args.seconds))
+                resident = self.stage.resident(self.args.seconds)
+                self.single.setdefault(goals.RSS, []).append(resident)
             if "mac" in self.args.scenario:
                 self.rounds.mac_us[number] = self.mac()
             if "reserve" in self.args.scenario:
@@ -124,8 +125,13 @@ class Run:
         if why:
             self.skipped["redis"] = why
             return need.say(f"SKIPPED redis: {why}")
-        pair = reserve.both(self.args.server_cpu, self.args.generator_cpu)
+        try:
+            pair = reserve.both(self.args.server_cpu, self.args.generator_cpu)
+        except (reserve.Failed, servers.CannotRun, subprocess.TimeoutExpired) as error:
+            self.failed["reserves"] = str(error)
+            return need.say(f"FAILED reserves: {error}")
         self.reserves.append(pair)
+        self.single.setdefault(goals.RESERVES, []).append(pair[0] / pair[1])
         need.say(f"reserves: ledger {pair[0]}/s, redis {pair[1]}/s")
 
     def objects(self):
@@ -148,9 +154,7 @@ class Run:
                 "ledger_per_s": spread([ledger for ledger, _ in self.reserves]),
                 "redis_per_s": spread([redis for _, redis in self.reserves]),
             }}
-        if self.memory:
-            yield {"memory": {"rss_mib_beside_tables": spread(self.memory)}}
-        yield {"ratios": goals.ratios(self.rounds, self.reserves, self.memory)}
+        yield {"ratios": goals.ratios(self.rounds, self.single)}
 
 
 def row(name, scenario, figures):
@@ -191,7 +195,7 @@ def main():
     run = Run(args)
     try:
         run.go()
-    except (WrongAnswers, reserve.Failed) as error:
+    except (WrongAnswers, servers.CannotRun) as error:
         run.failed["run"] = str(error)
         need.say(f"FAILED: {error}; what was measured before follows")
     except KeyboardInterrupt:
