@@ -1,6 +1,7 @@
 """bench/compare.sh: interleaved rounds over candidates and scenarios; see bench/README.md."""
 
 import argparse
+import fcntl
 import json
 import os
 import platform
@@ -192,6 +193,12 @@ def main():
     args = arguments()
     if args.server_cpu == args.generator_cpu or max(args.server_cpu, args.generator_cpu) >= os.cpu_count():
         sys.exit(f"compare: server and generator need two cores of 0..{os.cpu_count() - 1}")
+    os.makedirs(need.WORK, exist_ok=True)
+    lock = open(os.path.join(need.WORK, "lock"), "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"compare: another comparison runs in {need.WORK}; two would only measure each other")
     run = Run(args)
     try:
         run.go()
