@@ -195,7 +195,7 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// `Syntax`, `Trailing`, or a `Member` fault `Nested` or `NotInteger`.
     pub fn next_member(&mut self) -> Result<Option<(JsonText<'a>, Value<'a>)>, JsonError> {
-        match self.to_name() {
+        match self.advance_to_name() {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             Err(flaw) => return Err(error(flaw, self.at, None)),
@@ -215,7 +215,7 @@ impl<'a> Scan<'a> {
 
     /// Reads up to the next name; false at the object's end.
     #[inline(always)]
-    fn to_name(&mut self) -> Result<bool, Flaw> {
+    fn advance_to_name(&mut self) -> Result<bool, Flaw> {
         if self.ended {
             return Ok(false);
         }
@@ -427,7 +427,7 @@ impl<'a> Object<'a> {
     /// As [`Scan::next_member`], and `Unknown` and `Duplicate`, judged on the decoded name.
     #[inline(always)] // so that the cursor stays in a register while a whole object is read
     pub fn next_member(&mut self) -> Result<Option<Member<'a>>, JsonError> {
-        match self.scan.to_name() {
+        match self.scan.advance_to_name() {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             Err(flaw) => return Err(error(flaw, self.scan.at, None)),
