@@ -9,6 +9,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
         "weir-proto",
         &[
             "memchr",
+            "wide",
             "blake3",
             "sha2",
             "hmac",

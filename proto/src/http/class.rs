@@ -1,5 +1,7 @@
 //! One table that says for every byte where it may stand; used by the line, target, host and chunk readers.
 
+use wide::u8x16;
+
 /// A byte of a token: method, field name, chunk extension name (RFC 9110 §5.6.2).
 pub(super) const TOKEN: u8 = 1;
 /// A byte of a path, `%` included; its two digits are checked apart (RFC 3986 §3.3).
@@ -55,52 +57,41 @@ pub(super) fn run(bytes: &[u8], class: u8) -> usize {
         .unwrap_or(bytes.len())
 }
 
-const ONES: u64 = u64::MAX / 0xff;
-const HIGH: u64 = ONES << 7;
+/// Bytes looked at together.
+const BLOCK_BYTES: usize = 16;
 
 /// How many bytes at the start of `bytes` are no control bytes (RFC 5234's CTL: below 0x20 and DEL).
 #[inline(always)]
 pub(super) fn uncontrolled_bytes(bytes: &[u8]) -> usize {
-    let mut rest = bytes;
-    // No early exit within a block: that is vector code. The words after it only find the place.
-    while let Some((block, after)) = rest.split_first_chunk::<32>() {
-        if block
-            .iter()
-            .fold(false, |found, &byte| found | is_control(byte))
-        {
-            break;
-        }
-        rest = after;
-    }
-    while let Some((word, after)) = rest.split_first_chunk() {
-        let word = u64::from_le_bytes(*word);
-        let zero_at_del = word ^ (ONES * 0x7f);
-        // The lowest mark is true; a borrow may only mark bytes above it.
-        let below_space = word.wrapping_sub(ONES * 0x20) & !word;
-        let del = zero_at_del.wrapping_sub(ONES) & !zero_at_del;
-        let marks = (below_space | del) & HIGH;
-        if marks != 0 {
-            return bytes.len() - rest.len() + marks.trailing_zeros() as usize / 8;
-        }
-        rest = after;
-    }
-    let found = rest.iter().position(|&byte| is_control(byte));
-    bytes.len() - rest.len() + found.unwrap_or(rest.len())
+    let (space, del) = (u8x16::splat(0x20), u8x16::splat(0x7f));
+    let mark = |block: u8x16| (block.simd_lt(space) | block.simd_eq(del)).to_bitmask();
+    until_mark(bytes, mark, is_control).unwrap_or(bytes.len())
 }
 
-/// Where the first colon of `bytes` is, looked for in eight bytes at a time: names are short.
+/// Where the first colon of `bytes` is.
 #[inline(always)]
 pub(super) fn until_colon(bytes: &[u8]) -> Option<usize> {
+    let colon = u8x16::splat(b':');
+    let mark = |block: u8x16| block.simd_eq(colon).to_bitmask();
+    until_mark(bytes, mark, |byte| byte == b':')
+}
+
+/// Where the first byte is that `mark` gives a bit; `is_marked` says the same of the last ones, byte by byte.
+#[inline(always)]
+fn until_mark(
+    bytes: &[u8],
+    mark: impl Fn(u8x16) -> u32,
+    is_marked: impl Fn(u8) -> bool,
+) -> Option<usize> {
     let mut rest = bytes;
-    while let Some((word, after)) = rest.split_first_chunk() {
-        let zero_at_colon = u64::from_le_bytes(*word) ^ (ONES * b':' as u64);
-        let marks = zero_at_colon.wrapping_sub(ONES) & !zero_at_colon & HIGH; // the lowest one is true, as above
+    while let Some((block, after)) = rest.split_first_chunk::<BLOCK_BYTES>() {
+        let marks = mark(u8x16::from(*block));
         if marks != 0 {
-            return Some(bytes.len() - rest.len() + marks.trailing_zeros() as usize / 8);
+            return Some(bytes.len() - rest.len() + marks.trailing_zeros() as usize);
         }
         rest = after;
     }
-    let found = rest.iter().position(|&byte| byte == b':')?;
+    let found = rest.iter().position(|&byte| is_marked(byte))?;
     Some(bytes.len() - rest.len() + found)
 }
 
