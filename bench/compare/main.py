@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -199,6 +200,8 @@ def main():
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         sys.exit(f"compare: another comparison runs in {need.WORK}; two would only measure each other")
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.default_int_handler)  # what was measured is still printed, servers are ended
     run = Run(args)
     try:
         run.go()

@@ -24,7 +24,7 @@ use weir_proto::http::{Parsed, RequestParser};
 const USAGE: &str = "usage:
   weir-null serve [--listen 127.0.0.1:0] [--driver auto|uring|epoll|monoio] [--answer-bytes 480] [--connections 4096]
   weir-null mac [--count 200000] [--rounds 5]
-serve prints `serving http://ADDRESS` and runs until SIGTERM; mac prints one JSON object";
+serve prints `serving http://ADDRESS` and runs until a signal ends it; mac prints one JSON object";
 
 /// What an answer says besides when its connection ends.
 const CLOSE: &str = "Connection: close\r\n";
@@ -70,45 +70,40 @@ impl Null {
     }
 
     fn received(&mut self, conn: ConnId, mut input: Input<'_>, fx: &mut Effects) {
-        let bytes = input.bytes().len();
-        let Some(shape) = self.shape.or_else(|| self.learn(input.bytes())) else {
-            return;
-        };
-        let requests = bytes / shape.request_bytes;
-        let (said, whole) = match (shape.closes, requests) {
-            (_, 0) => (0, 0),
-            (true, _) => (1, bytes),
-            (false, many) => (many, many * shape.request_bytes),
-        };
-        if said > 0 {
-            let answer = if shape.closes {
-                &self.close
-            } else {
-                &self.keep
-            };
-            let outbox = fx.outbox(conn);
-            for _ in 0..said {
-                outbox.extend_from_slice(answer);
-            }
-        }
-        input.consume(whole);
-        if said > 0 && shape.closes {
-            fx.finish(conn);
+        if let Some(shape) = self.shape.or_else(|| self.learn(input.bytes())) {
+            self.count(shape, conn, &mut input, fx);
         }
         if input.ended() {
             input.consume(input.bytes().len());
             fx.close(conn);
         }
     }
+
+    fn count(&self, shape: Shape, conn: ConnId, input: &mut Input<'_>, fx: &mut Effects) {
+        let bytes = input.bytes().len();
+        let requests = bytes / shape.request_bytes;
+        if requests == 0 {
+            return;
+        }
+        if shape.closes {
+            fx.outbox(conn).extend_from_slice(&self.close);
+            input.consume(bytes);
+            fx.finish(conn);
+            return;
+        }
+        let outbox = fx.outbox(conn);
+        for _ in 0..requests {
+            outbox.extend_from_slice(&self.keep);
+        }
+        input.consume(requests * shape.request_bytes);
+    }
 }
 
 impl Handler for Null {
     fn on_start(&mut self, _now: Now, _fx: &mut Effects) {}
     fn on_event(&mut self, _now: Now, event: Event<'_>, fx: &mut Effects) {
-        match event {
-            Event::Received { conn, input } => self.received(conn, input, fx),
-            Event::Drain => fx.stop(),
-            _ => {}
+        if let Event::Received { conn, input } = event {
+            self.received(conn, input, fx);
         }
     }
     fn on_flush(&mut self, _now: Now, _fx: &mut Effects) {}
@@ -177,7 +172,6 @@ fn serve(words: &[String]) -> Result<(), String> {
             Wanted::NAMES.join(", ")
         )
     })?;
-    weir_io::signals::block().map_err(|error| error.to_string())?;
     let kind = wanted
         .choose(false)
         .map_err(|(_, error)| error.to_string())?
@@ -189,16 +183,6 @@ fn serve(words: &[String]) -> Result<(), String> {
     let mut driver = DriverConfig::new(Addr::Ops);
     driver.listen = Some(socket);
     driver.conns_max = args.get("--connections", driver.conns_max)?;
-    let switch = drain.clone();
-    std::thread::Builder::new()
-        .name("null-signals".into())
-        .spawn(move || {
-            weir_io::signals::wait();
-            switch.throw();
-            weir_io::signals::wait();
-            std::process::exit(1);
-        })
-        .map_err(|error| error.to_string())?;
     println!("serving http://{address} by {}", kind.name());
     let null = Box::new(Null::new(answer_bytes));
     choice::run(
@@ -265,6 +249,20 @@ mod tests {
         let mut null = Null::new(300);
         assert_eq!(show(&mut null, request), (request.len(), 300 + CLOSE.len()));
         assert!(String::from_utf8_lossy(&null.close).contains("Connection: close"));
+    }
+
+    #[test]
+    fn who_goes_without_a_request_is_let_go() {
+        let (mut null, mut fx, consumed) = (Null::new(300), Effects::new(1), Cell::new(0));
+        let conn = ConnId {
+            slot: 0,
+            generation: 1,
+        };
+        fx.open_conn(conn);
+        null.received(conn, Input::new(b"", true, &consumed), &mut fx);
+        let mut ops = Vec::new();
+        fx.take_ops(&mut ops);
+        assert!(matches!(ops[..], [weir_core::port::Op::Close(closed)] if closed == conn));
     }
 
     #[test]
