@@ -7,7 +7,8 @@
 //! it would be 4 % and 9 %. Keys without a slot are metered by [`super::sketch`]: each held to its own rate, all together
 //! to the overflow policy; never unlimited, never all refused (B19).
 //! **Split over N shards**, each with [`Policy::split`]: a key gets at most N times its kind's bursts and rate × time in
-//! all. Two keys share a slot with probability 2^-45 per lookup; the hash is keyed, so nobody can aim at a line or a key.
+//! all. The line says so many bits of the 64 of the hash, the slot 48: in a table of 2^24 slots two keys share one with
+//! probability 2^-39 per lookup; the hash is keyed, so nobody can aim at a line or a key.
 
 use super::gcra::{Level, Policy, PolicyError, Verdict};
 use super::rule::{Decision, Kind, Rule};
@@ -15,7 +16,7 @@ use super::sketch::Sketch;
 use crate::time::Mono;
 use alloc::boxed::Box;
 use core::hash::Hasher;
-use siphasher::sip128::{Hasher128, SipHasher13};
+use siphasher::sip::SipHasher13;
 
 /// Slots of one line: four buckets of 16 bytes fill the 64 bytes that a CPU fetches at once.
 pub const SLOTS_PER_LINE: usize = 4;
@@ -30,8 +31,19 @@ const TAG_MASK: u64 = (1 << 48) - 1;
 /// A key's keyed hash; made once per request by [`KeyedLimiter::key`], valid only for that table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    place: u64,
-    tag: u64,
+    hash: u64,
+}
+
+impl Key {
+    /// Chooses the home line by its upper half, another by its lower half.
+    const fn place(self) -> u64 {
+        self.hash
+    }
+
+    /// Tells keys of one line apart.
+    const fn tag(self) -> u64 {
+        self.hash & TAG_MASK
+    }
 }
 
 impl core::fmt::Debug for Key {
@@ -220,10 +232,8 @@ impl KeyedLimiter {
     pub fn key(&self, bytes: &[u8]) -> Key {
         let mut hasher = self.hasher;
         hasher.write(bytes);
-        let hash = hasher.finish128();
         Key {
-            place: hash.h1,
-            tag: hash.h2 & TAG_MASK,
+            hash: hasher.finish(),
         }
     }
 
@@ -240,7 +250,7 @@ impl KeyedLimiter {
             }
             Place::Overflow => {
                 self.overflow_total += 1;
-                let cells = self.sketch.cells(key.place, key.tag);
+                let cells = self.sketch.cells(key.place(), key.tag());
                 Decision {
                     verdict: self.sketch.check(now, cells, cost),
                     pace_ns: 0,
@@ -272,7 +282,7 @@ impl KeyedLimiter {
         }
         self.last = probe.now;
         let Place::Slot { line, slot } = probe.place else {
-            let cells = self.sketch.cells(probe.key.place, probe.key.tag);
+            let cells = self.sketch.cells(probe.key.place(), probe.key.tag());
             self.sketch.charge(probe.now, cells, probe.cost);
             return;
         };
@@ -285,7 +295,13 @@ impl KeyedLimiter {
         if line as usize != home {
             self.lines[home].mark_spilled(probe.now, policy.repay_ns(debt));
         }
-        self.lines[line as usize].write(probe.now, policy, usize::from(slot), probe.key.tag, debt);
+        self.lines[line as usize].write(
+            probe.now,
+            policy,
+            usize::from(slot),
+            probe.key.tag(),
+            debt,
+        );
     }
 
     /// Probes and, when allowed, charges: for a limit that stands alone.
@@ -307,7 +323,7 @@ impl KeyedLimiter {
         let words = self.words_of(line, slot);
         let debt = self.rule.refund(debt, &mut self.words[words], tokens);
         let line = &mut self.lines[line as usize];
-        line.write(now, self.rule.policy(), usize::from(slot), key.tag, debt);
+        line.write(now, self.rule.policy(), usize::from(slot), key.tag(), debt);
         self.last = now;
         self.writes_count += 1;
     }
@@ -435,7 +451,7 @@ impl KeyedLimiter {
     }
 
     fn home_of(&self, key: Key) -> usize {
-        self.line_at(key.place)
+        self.line_at(key.place())
     }
 
     /// Where the key lives and what it owes, or where it would go.
@@ -446,14 +462,14 @@ impl KeyedLimiter {
         }; // bounded by `new`
         let home = self.home_of(key);
         let policy = self.rule.policy();
-        let here = self.lines[home].scan(now, policy, key.tag);
+        let here = self.lines[home].scan(now, policy, key.tag());
         if let Some((slot, debt)) = here.hit {
             return (at(home, slot), debt);
         }
         let crowded = here.live_count >= CROWDED;
         if crowded || self.lines[home].has_spilled(now) {
-            let other = self.line_at(key.place << 32); // the upper half chose the home
-            let there = self.lines[other].scan(now, policy, key.tag);
+            let other = self.line_at(key.place() << 32); // the upper half chose the home
+            let there = self.lines[other].scan(now, policy, key.tag());
             if let Some((slot, debt)) = there.hit {
                 return (at(other, slot), debt);
             }
