@@ -135,6 +135,8 @@ run 900 planted_program tests/planted.sh
 run 60 compare_goals python3 -B bench/compare/test_stats.py
 # The comparison with other servers, as short as it can be: it must run; its figures are not looked at.
 run 120 compare bench/compare.sh --json --rounds 1 --seconds 1 --tries 1 --only null-compact,weir-compact --scenario c64
+# What an idle connection costs, with few of them; the figure is not looked at.
+run 120 idle bench/idle.sh 2000
 # A thousand sales on a virtual clock with faults from their seeds; the full 5,000 are for whoever changes core.
 run 300 sim target/release/weir sim --seeds 0..1000 --json
 # The optimised program is killed 200 times under load, and its disks, clocks and journals fail.

@@ -64,7 +64,8 @@ PAIRS = [
 # a line in `Run.go` that measures it.
 RESERVES = "6 ledger/redis reserves"
 RSS = "7 rss beside tables c4096 MiB"
-SINGLE = [(RESERVES, 5.0, ">="), (RSS, 32, "<=")]
+IDLE = "7 idle direct c50000 bytes each"
+SINGLE = [(RESERVES, 5.0, ">="), (RSS, 32, "<="), (IDLE, 1024, "<=")]
 
 
 def ratios(rounds, single):

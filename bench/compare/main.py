@@ -19,7 +19,8 @@ from load import REPEATS_MAX, SCENARIOS, WrongAnswers, measure
 from stats import spread
 
 OPEN_SHARE = 0.7
-EXTRAS = ["open", "memory", "mac", "reserve"]
+EXTRAS = ["open", "memory", "mac", "reserve", "idle"]
+IDLE_S = 180
 
 
 def arguments():
@@ -91,6 +92,8 @@ class Run:
             if "reserve" in self.args.scenario:
                 self.reserve()
             need.say(f"round {number + 1} of {self.args.rounds} done")
+        if "idle" in self.args.scenario and "weir-compact" in self.args.only:
+            self.idle()
 
     def one(self, candidate, scenario, number, rate=None):
         out = candidate.name in self.skipped or candidate.name in self.failed
@@ -135,6 +138,21 @@ class Run:
         self.reserves.append(pair)
         self.single.setdefault(goals.RESERVES, []).append(pair[0] / pair[1])
         need.say(f"reserves: ledger {pair[0]}/s, redis {pair[1]}/s")
+
+    def idle(self):
+        """50,000 idle connections on three shards of their own; nothing else runs."""
+        self.stage.stop()
+        command = [os.path.join(need.ROOT, "bench", "idle.sh")]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=IDLE_S)
+        except subprocess.TimeoutExpired as error:
+            self.failed["idle"] = str(error)
+            return need.say(f"FAILED idle: {error}")
+        if done.returncode != 0:
+            self.failed["idle"] = done.stderr.strip()[-300:]
+            return need.say(f"FAILED idle: {self.failed['idle']}")
+        self.single[goals.IDLE] = [json.loads(done.stdout)["bytes_each"]]
+        need.say(f"idle: {done.stdout.strip()}")
 
     def objects(self):
         about = {

@@ -57,11 +57,12 @@ class Goals(unittest.TestCase):
         self.rounds.put("weir-jws", "p16", 0, figure(1.0))
         self.rounds.put("null-jws", "p16", 0, figure(0.5))
         self.rounds.mac_us[0] = 0.2
-        found = goals.ratios(self.rounds, {goals.RESERVES: [5.0], goals.RSS: [12.0]})
+        found = goals.ratios(self.rounds, {goals.RESERVES: [5.0], goals.RSS: [12.0], goals.IDLE: [2000]})
         self.assertEqual(found["2 jws-null-mac p16 us"]["value"], 0.3)
         self.assertFalse(found["2 jws-null-mac p16 us"]["ok"])
         self.assertEqual(found[goals.RESERVES]["value"], 5.0)
         self.assertTrue(found[goals.RSS]["ok"])
+        self.assertFalse(found[goals.IDLE]["ok"])
 
 
 class Answers(unittest.TestCase):
