@@ -31,9 +31,9 @@ pub enum Known {
 /// The cache.
 #[derive(Debug)]
 pub struct KnownCache {
-    /// A word of each entry's hash, 0 for none: a request that is not here, which is nearly every one, touches one
+    /// Sixteen bits of each entry's hash, 0 for none: a request that is not here, which is nearly every one, touches one
     /// cache line of tags and no entry.
-    tags: Vec<[u32; WAYS]>,
+    tags: Vec<[u16; WAYS]>,
     entries: Vec<[Option<(RequestName, Known)>; WAYS]>,
     turn: usize,
     secret: [u64; 2],
@@ -43,7 +43,7 @@ pub struct KnownCache {
 #[derive(Clone, Copy)]
 struct Place {
     set: usize,
-    tag: u32,
+    tag: u16,
 }
 
 impl KnownCache {
@@ -118,7 +118,7 @@ impl KnownCache {
         let mixed = (hash ^ hash >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Place {
             set: ((u128::from(mixed) * self.tags.len() as u128) >> 64) as usize, // below the number of sets
-            tag: hash as u32 | 1, // never the 0 that stands for none
+            tag: hash as u16 | 1, // never the 0 that stands for none
         }
     }
 }
