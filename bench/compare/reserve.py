@@ -1,4 +1,6 @@
-"""Goal 6: durable reserves a second, at the ledger's owner and as a Lua script on Redis with appendfsync always."""
+"""Goal 6: reserves a second, durable at the ledger's owner, and as a Lua script on a Redis that keeps them in memory only.
+
+The Redis of the goal writes nothing to its disk: that is how it is fastest."""
 
 import json
 import os
@@ -18,7 +20,7 @@ class Failed(Exception):
 
 
 def both(server_core, generator_core):
-    """(ledger, redis) reserves per second: one after the other, in directories of one disk."""
+    """(ledger, redis) reserves per second, one after the other."""
     return ledger(server_core, generator_core), redis(server_core, generator_core)
 
 
@@ -36,7 +38,7 @@ def redis(server_core, generator_core):
     home, port = servers.empty_dir("redis"), servers.free_port()
     command = [
         "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", home, "--save", "",
-        "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no",
+        "--appendonly", "no", "--daemonize", "no",
     ]
     server = servers.Server("redis", command, server_core, port, home)
     try:
