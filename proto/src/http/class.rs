@@ -60,38 +60,42 @@ pub(super) fn run(bytes: &[u8], class: u8) -> usize {
 /// Bytes looked at together.
 const BLOCK_BYTES: usize = 16;
 
-/// How many bytes at the start of `bytes` are no control bytes (RFC 5234's CTL: below 0x20 and DEL).
+/// Bytes that [`controls`] looks at, one bit each.
+pub(super) const MARKED_BYTES: usize = 64;
+
+/// A bit for each control byte (RFC 5234's CTL: below 0x20 and DEL) among the first 64 of `bytes`; and how many those are.
 #[inline(always)]
-pub(super) fn uncontrolled_bytes(bytes: &[u8]) -> usize {
+pub(super) fn controls(bytes: &[u8]) -> (u64, usize) {
     let (space, del) = (u8x16::splat(0x20), u8x16::splat(0x7f));
-    let mark = |block: u8x16| (block.simd_lt(space) | block.simd_eq(del)).to_bitmask();
-    until_mark(bytes, mark, is_control).unwrap_or(bytes.len())
+    let mark = |block: &[u8; MARKED_BYTES]| {
+        let blocks = block.as_chunks::<BLOCK_BYTES>().0.iter().rev();
+        blocks.fold(0, |marks, block| {
+            let block = u8x16::from(*block);
+            let found = (block.simd_lt(space) | block.simd_eq(del)).to_bitmask();
+            marks << BLOCK_BYTES | u64::from(found)
+        })
+    };
+    if let Some(block) = bytes.first_chunk() {
+        return (mark(block), MARKED_BYTES);
+    }
+    let mut block = [b' '; MARKED_BYTES];
+    block[..bytes.len()].copy_from_slice(bytes);
+    (mark(&block), bytes.len())
 }
 
 /// Where the first colon of `bytes` is.
 #[inline(always)]
 pub(super) fn until_colon(bytes: &[u8]) -> Option<usize> {
     let colon = u8x16::splat(b':');
-    let mark = |block: u8x16| block.simd_eq(colon).to_bitmask();
-    until_mark(bytes, mark, |byte| byte == b':')
-}
-
-/// Where the first byte is that `mark` gives a bit; `is_marked` says the same of the last ones, byte by byte.
-#[inline(always)]
-fn until_mark(
-    bytes: &[u8],
-    mark: impl Fn(u8x16) -> u32,
-    is_marked: impl Fn(u8) -> bool,
-) -> Option<usize> {
     let mut rest = bytes;
     while let Some((block, after)) = rest.split_first_chunk::<BLOCK_BYTES>() {
-        let marks = mark(u8x16::from(*block));
+        let marks = u8x16::from(*block).simd_eq(colon).to_bitmask();
         if marks != 0 {
             return Some(bytes.len() - rest.len() + marks.trailing_zeros() as usize);
         }
         rest = after;
     }
-    let found = rest.iter().position(|&byte| is_marked(byte))?;
+    let found = rest.iter().position(|&byte| byte == b':')?;
     Some(bytes.len() - rest.len() + found)
 }
 
@@ -104,19 +108,22 @@ pub(super) fn is_control(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Every byte at every place of two blocks, whatever follows it.
+    /// Every byte at every place of more than a block, whatever follows it.
     #[test]
     fn what_is_looked_for_many_at_a_time_is_found_at_its_place() {
-        for len in 0..=40 {
+        for len in 0..=MARKED_BYTES + 2 {
             for at in 0..len {
                 for byte in 0..=255_u8 {
-                    for later in [b'a', b':', b';', b'\r', 0x7f, 0x80, 0xff] {
-                        let mut bytes = [b'9'; 40];
+                    for later in [b'a', b':', b'\r', 0x80] {
+                        let mut bytes = [b'9'; MARKED_BYTES + 2];
                         bytes[at + 1..].fill(later);
                         bytes[at] = byte;
                         let bytes = &bytes[..len];
-                        let control = bytes.iter().position(|byte| byte.is_ascii_control());
-                        assert_eq!(uncontrolled_bytes(bytes), control.unwrap_or(len));
+                        let looked_at = len.min(MARKED_BYTES);
+                        let marks = bytes[..looked_at].iter().rev().fold(0, |marks, byte| {
+                            marks << 1 | u64::from(byte.is_ascii_control())
+                        });
+                        assert_eq!(controls(bytes), (marks, looked_at));
                         let colon = bytes.iter().position(|&byte| byte == b':');
                         assert_eq!(until_colon(bytes), colon, "{bytes:?}");
                     }

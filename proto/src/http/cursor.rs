@@ -11,6 +11,10 @@ pub(super) struct Cursor {
     pub(super) line_start: usize,
     /// A control byte other than HTAB is in the open line, as far as it was looked at.
     has_control: bool,
+    /// A bit for each control byte of the block of bytes from `marks_from` to `marks_to`, the first one lowest.
+    marks: u64,
+    marks_from: usize,
+    marks_to: usize,
 }
 
 /// One line.
@@ -29,7 +33,29 @@ impl Cursor {
             scan: at,
             line_start: at,
             has_control: false,
+            marks: 0,
+            marks_from: at,
+            marks_to: at,
         }
+    }
+
+    /// Where the first control byte of `input` is that was not taken yet. Looks for all of a block at once.
+    #[inline(always)]
+    fn next_control(&mut self, input: &[u8]) -> Option<usize> {
+        if self.scan >= self.marks_to {
+            (self.marks, self.marks_to) = (0, self.scan); // behind the block: data of a chunk was taken
+        } else {
+            self.marks &= u64::MAX << (self.scan - self.marks_from); // a block has at most 64 bytes
+        }
+        while self.marks == 0 {
+            let (marks, bytes) = class::controls(&input[self.marks_to..]);
+            if bytes == 0 {
+                return None;
+            }
+            (self.marks, self.marks_from) = (marks, self.marks_to);
+            self.marks_to += bytes;
+        }
+        Some(self.marks_from + self.marks.trailing_zeros() as usize)
     }
 
     /// Takes the open line; `None` while its end has not arrived. The search for the end is the search for control bytes:
@@ -47,14 +73,16 @@ impl Cursor {
     ) -> Result<Option<Line>, HttpReject> {
         let seen = &input[..input.len().min(end_max)];
         loop {
-            self.scan += class::uncontrolled_bytes(&seen[self.scan..]);
+            self.scan = self.next_control(input).unwrap_or(seen.len());
             match (seen.get(self.scan), seen.get(self.scan + 1)) {
                 (Some(b'\r'), Some(b'\n')) => {
                     let line = Line {
                         place: self.line_start..self.scan,
                         has_control: self.has_control,
                     };
-                    *self = Self::new(self.scan + 2);
+                    self.scan += 2;
+                    self.line_start = self.scan;
+                    self.has_control = false;
                     return Ok(Some(line));
                 }
                 (Some(b'\n'), _) => return Err(HttpReject::LineEnd),
