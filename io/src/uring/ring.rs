@@ -151,6 +151,12 @@ impl Ring {
         }
     }
 
+    /// Ends an operation that nobody else waits for.
+    fn cancel(&mut self, kind: Kind, conn: ConnId) {
+        let sqe = opcode::AsyncCancel::new(tag::pack(kind, conn)).build();
+        self.push_unasked(sqe, Kind::Cancel, conn);
+    }
+
     fn close(&mut self, socket: Socket) {
         match socket {
             Socket::Open(socket) => drop(socket),
@@ -233,9 +239,9 @@ fn completion(memory: &mut Memory, cqe: &cqueue::Entry, more: bool) -> Option<Co
             conn,
             result: count.map(drop),
         }),
-        Kind::RecvStop | Kind::Shutdown | Kind::EndAll => Some(Completion::Ended(conn)),
+        Kind::RecvStop | Kind::Shutdown => Some(Completion::Ended(conn)),
         Kind::Bell => Some(Completion::Bell),
-        Kind::AcceptStop | Kind::ConnectDeadline | Kind::Close => None,
+        Kind::AcceptStop | Kind::ConnectDeadline | Kind::Close | Kind::Cancel => None,
     }
 }
 
@@ -323,17 +329,21 @@ impl Backend for Ring {
             Some(Socket::Direct(place)) => *place,
             None => return false,
         };
-        let (sqe, kind) = if how == Shutdown::Both {
-            // Both sides end with the close that follows the last operation.
-            let every = CancelBuilder::fd(place).all();
-            (opcode::AsyncCancel2::new(every).build(), Kind::EndAll)
-        } else {
-            // On a thread of the kernel (io_uring/net.c, io_shutdown_prep), which looks the place up when it comes to it:
-            // by then it must not be another's.
-            let how = sys::socket::shutdown_number(how);
-            (opcode::Shutdown::new(place, how).build(), Kind::Shutdown)
-        };
-        self.push_unasked(sqe, kind, conn);
+        if how == Shutdown::Both {
+            // Both sides end with the close that follows the last operation. Each is looked up by its tag: by the socket
+            // the kernel would look at every operation of the ring (io_uring/poll.c, io_poll_file_find). Nobody waits for
+            // these: the tags of a conn are not used again after it, so that a late one finds nothing.
+            self.cancel(Kind::Recv, conn);
+            if !self.memory.lent[conn.slot as usize].send.is_empty() {
+                self.cancel(Kind::Send, conn);
+            }
+            return false;
+        }
+        // On a thread of the kernel (io_uring/net.c, io_shutdown_prep), which looks the place up when it comes to it:
+        // by then it must not be another's.
+        let how = sys::socket::shutdown_number(how);
+        let sqe = opcode::Shutdown::new(place, how).build();
+        self.push_unasked(sqe, Kind::Shutdown, conn);
         true
     }
 

@@ -40,7 +40,7 @@ const FLAGS: squeue::Flags = squeue::Flags::IO_LINK.union(squeue::Flags::BUFFER_
 fn operation(kind: Kind) -> u8 {
     match kind {
         Kind::Accept => opcode::Accept::CODE,
-        Kind::AcceptStop | Kind::RecvStop | Kind::EndAll => opcode::AsyncCancel::CODE,
+        Kind::AcceptStop | Kind::RecvStop | Kind::Cancel => opcode::AsyncCancel::CODE,
         Kind::Recv => opcode::RecvMulti::CODE,
         Kind::Send => opcode::Send::CODE,
         Kind::Connect => opcode::Connect::CODE,

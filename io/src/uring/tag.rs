@@ -25,8 +25,8 @@ pub enum Kind {
     Close,
     /// End of its sending side.
     Shutdown,
-    /// End of every operation on it.
-    EndAll,
+    /// End of one of its operations.
+    Cancel,
 }
 
 /// All of them, in the order of their numbers; the last [`DIRECT_KINDS`] are of direct sockets only.
@@ -41,7 +41,7 @@ pub const KINDS: [Kind; 11] = [
     Kind::Bell,
     Kind::Close,
     Kind::Shutdown,
-    Kind::EndAll,
+    Kind::Cancel,
 ];
 
 /// See [`KINDS`].
