@@ -50,10 +50,12 @@ impl<B: Backend> Driver<B> {
         buffer: Option<u32>,
         more: bool,
     ) -> Result<(), DriverError> {
-        if !more {
-            self.conns.at(id).recv = Recv::Idle;
-        }
         let open = self.conns.at(id).is_open();
+        if !more {
+            // First: a conn that is closed below has one operation less to end, mostly none.
+            self.conns.at(id).recv = Recv::Idle;
+            self.operation_ended(id);
+        }
         match (bytes, buffer) {
             (Ok(bytes), Some(buffer)) if bytes > 0 => {
                 if open {
@@ -79,7 +81,6 @@ impl<B: Backend> Driver<B> {
         }
         self.stop_receive_if_full(id)?;
         if !more {
-            self.operation_ended(id);
             self.list_for_arming(id);
         }
         Ok(())

@@ -55,8 +55,8 @@ impl<B: Backend> Driver<B> {
             Err(_) => {
                 conn.sending = false;
                 conn.spare = self.backend.send_over(id);
-                self.close(id, CloseCause::Reset);
                 self.operation_ended(id);
+                self.close(id, CloseCause::Reset);
                 return Ok(());
             }
         };
