@@ -151,17 +151,26 @@ impl Ring {
         }
     }
 
+    /// For operations that nobody waits for: done, they say nothing, and so wake nobody. They have no memory and count as
+    /// over at once.
+    fn push_silent(&mut self, sqe: squeue::Entry, kind: Kind, conn: ConnId) {
+        debug_assert!(tag::is_silent(kind), "its completion is not counted");
+        let before = self.outstanding;
+        self.push_unasked(sqe.flags(squeue::Flags::SKIP_SUCCESS), kind, conn);
+        self.outstanding = before;
+    }
+
     /// Ends an operation that nobody else waits for.
     fn cancel(&mut self, kind: Kind, conn: ConnId) {
         let sqe = opcode::AsyncCancel::new(tag::pack(kind, conn)).build();
-        self.push_unasked(sqe, Kind::Cancel, conn);
+        self.push_silent(sqe, Kind::Cancel, conn);
     }
 
     fn close(&mut self, socket: Socket) {
         match socket {
             Socket::Open(socket) => drop(socket),
             Socket::Direct(place) => {
-                self.push_unasked(opcode::Close::new(place).build(), Kind::Close, NO_CONN);
+                self.push_silent(opcode::Close::new(place).build(), Kind::Close, NO_CONN);
             }
         }
     }
@@ -427,7 +436,8 @@ impl Backend for Ring {
                 memory.buffers.taken(id);
             }
             let more = cqueue::more(cqe.flags());
-            self.outstanding -= usize::from(!more);
+            let counted = !more && !tag::is_silent(tag::unpack(cqe.user_data()).0);
+            self.outstanding -= usize::from(counted);
             into.extend(completion(memory, &cqe, more));
         }
         !queue.is_empty()

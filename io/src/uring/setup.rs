@@ -175,6 +175,7 @@ fn register_table(uring: &IoUring, config: &DriverConfig) -> Result<(), DriverEr
 fn restrict(uring: &IoUring, direct: bool) -> io::Result<bool> {
     let mut flags = FLAGS;
     flags.set(squeue::Flags::FIXED_FILE, direct);
+    flags.set(squeue::Flags::SKIP_SUCCESS, direct); // closes and cancels
     let mut permitted = vec![
         Restriction::register_op(REGISTER_ENABLE_RINGS),
         Restriction::sqe_flags_allowed(flags.bits()),

@@ -47,6 +47,11 @@ pub const KINDS: [Kind; 11] = [
 /// See [`KINDS`].
 pub const DIRECT_KINDS: usize = 3;
 
+/// True for those that say something only when they fail.
+pub fn is_silent(kind: Kind) -> bool {
+    matches!(kind, Kind::Close | Kind::Cancel)
+}
+
 /// No conn: for accept and doorbell.
 pub const NO_CONN: ConnId = ConnId {
     slot: 0,
