@@ -243,28 +243,33 @@ impl Policy {
             .expect("at most the capacity, a u32")
     }
 
-    /// Decides `cost` tokens at `debt` (already brought to the present); the second value is the debt after an `Allow`.
-    pub(super) fn decide(&self, debt: u64, cost: u32) -> (Verdict, u64) {
+    /// Decides `cost` tokens at `debt` (already brought to the present).
+    pub(super) fn decide(&self, debt: u64, cost: u32) -> Verdict {
         if cost > self.capacity {
-            return (Verdict::Never, debt);
+            return Verdict::Never;
         }
-        let after = debt + u64::from(cost) * self.rate.per_ns; // both at most 2^62
+        let after = debt + self.cost_units(cost); // both at most 2^62
         if planted::is(Planted::OneCellTooMany) && after <= self.full_units + self.rate.per_ns {
-            return (Verdict::Allow { remaining: 0 }, after.min(self.full_units));
+            return Verdict::Allow { remaining: 0 };
         }
         if after <= self.full_units {
-            return (
-                Verdict::Allow {
-                    remaining: self.remaining(after),
-                },
-                after,
-            );
+            return Verdict::Allow {
+                remaining: self.remaining(after),
+            };
         }
-        let verdict = match self.repay_ns(after - self.full_units) {
+        match self.repay_ns(after - self.full_units) {
             Some(retry_after_ns) => Verdict::Wait { retry_after_ns },
             None => Verdict::Never,
-        };
-        (verdict, debt)
+        }
+    }
+
+    /// The debt after a charge that [`Self::decide`] allows.
+    pub(super) fn charged(&self, debt: u64, cost: u32) -> u64 {
+        let after = debt + self.cost_units(cost);
+        if planted::is(Planted::OneCellTooMany) {
+            return after.min(self.full_units);
+        }
+        after // at most a full debt
     }
 
     /// The same fill under another policy, rounded against the caller by less than one unit.
@@ -325,14 +330,15 @@ impl Bucket {
 
     /// What `take` would answer; writes nothing.
     pub fn check(&self, now: Mono, cost: u32) -> Verdict {
-        self.policy.decide(self.debt_now(now), cost).0
+        self.policy.decide(self.debt_now(now), cost)
     }
 
     /// Takes `cost` tokens or none. A refusal leaves the bucket bit for bit as it was.
     pub fn take(&mut self, now: Mono, cost: u32) -> Verdict {
-        let (verdict, after) = self.policy.decide(self.debt_now(now), cost);
+        let debt = self.debt_now(now);
+        let verdict = self.policy.decide(debt, cost);
         if verdict.is_allow() && cost > 0 {
-            self.write(now, after);
+            self.write(now, self.policy.charged(debt, cost));
         }
         verdict
     }

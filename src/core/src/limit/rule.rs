@@ -130,9 +130,9 @@ impl Rule {
             pace_ns: 0,
         };
         match self.kind {
-            Kind::Gcra => at_once(policy.decide(debt, cost).0),
+            Kind::Gcra => at_once(policy.decide(debt, cost)),
             Kind::LeakyBucket => {
-                let verdict = policy.decide(debt, cost).0;
+                let verdict = policy.decide(debt, cost);
                 let turn = policy.repay_ns(debt).filter(|_| verdict.is_allow());
                 Decision {
                     verdict,
@@ -148,7 +148,7 @@ impl Rule {
     /// Charges `cost` tokens (1 or more), which [`Self::decide`] allowed; returns the debt after it.
     pub(super) fn charge(&self, now: Mono, debt: u64, words: &mut [u64], cost: u32) -> u64 {
         match self.kind {
-            Kind::Gcra | Kind::LeakyBucket => debt + self.policy.cost_units(cost), // at most a full debt: it was allowed
+            Kind::Gcra | Kind::LeakyBucket => self.policy.charged(debt, cost),
             Kind::FixedWindow => window::charge_fixed(&self.policy, debt, words, cost),
             Kind::SlidingCounter => window::charge_counter(&self.policy, debt, words, cost),
             Kind::SlidingLog => log::charge(&self.policy, now, debt, words, cost),
