@@ -75,15 +75,20 @@ def open_loop(objects):
             figures = row["open"]["latency_us"]
             body.append([f"`{name}`", f"{row['open']['rps']['median']:,.0f}"]
                         + [f"{figures[key]['median']:,.0f}" for key in ("p50", "p99", "p999")])
-    head = ["64 conns, open loop at 70 % of its own maximum", "requests/s", "p50 µs", "p99 µs", "p99.9 µs"]
+    head = ["64 conns, open loop", "requests/s", "p50 µs", "p99 µs", "p99.9 µs"]
     return markdown_table(head, body)
+
+
+def verdict(each):
+    meets = each["value"] <= each["goal"] if each["sense"] == "<=" else each["value"] >= each["goal"]
+    return ("yes" if meets else "not shown: the goal lies in the interval") if each["ok"] else "no"
 
 
 def goals(objects):
     ratios = next(each["ratios"] for each in objects if "ratios" in each)
     body = [
         [name, f"{each['value']:g}", f"{each['low']:g}–{each['high']:g}",
-         f"{'≤' if each['sense'] == '<=' else '≥'} {each['goal']:g}", "yes" if each["ok"] else "no"]
+         f"{'≤' if each['sense'] == '<=' else '≥'} {each['goal']:g}", verdict(each)]
         for name, each in ratios.items()
     ]
     return markdown_table(["goal of issue 5", "here", "interval", "wanted", "reached"], body)
