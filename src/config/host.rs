@@ -17,6 +17,7 @@ use weir_core::limits::{
 };
 use weir_core::mail::Mail;
 use weir_io::limits::{RECV_BACKLOG_BYTES_MAX, RECV_BURST_BYTES_MAX};
+use weir_proto::http::letter::Letters;
 use weir_proto::limits::REQUEST_BYTES_MAX;
 
 const _: () = assert!(
@@ -127,6 +128,7 @@ impl Footprint {
             + asks * ASK_BYTES
             + HELD_REPLIES_MAX as u64 * ASK_BYTES
             + STAGED_BYTES_MAX as u64
+            + Letters::BYTES_MAX as u64
             + mailbox_bytes;
         let skus = plan
             .sale

@@ -185,7 +185,7 @@ fn put_u64(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Appends `text` as the inside of a JSON string (RFC 8259 §7).
+/// Appends `id` as the inside of a JSON string: nearly always it has nothing to escape.
 fn put_text(out: &mut Vec<u8>, id: &RequestId) {
     if id.all(|byte| (byte != 0) & (byte != b'"') & (byte != b'\\')) {
         out.extend_from_slice(id.as_bytes());
@@ -194,6 +194,7 @@ fn put_text(out: &mut Vec<u8>, id: &RequestId) {
     }
 }
 
+/// Appends `text` as the inside of a JSON string (RFC 8259 §7).
 fn put_escaped(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
     loop {

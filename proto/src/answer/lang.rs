@@ -125,6 +125,7 @@ mod tests {
             ("en;q=0.5, zh;q=0.7", Lang::Zh),
             ("en;q=0.123, zh;q=0.124", Lang::Zh),
             ("en, zh", Lang::En),
+            ("zh;q=0.5, en, zh-CN", Lang::En), // the first of full weight
             ("zh, en", Lang::Zh),
             ("zh;q=0, en;q=0.1", Lang::En),
             ("zh;q=0", Lang::En),

@@ -1,4 +1,5 @@
-//! One table that says for every byte where it may stand; used by the line, target, host and chunk readers.
+//! Where each byte may stand, by one table, for the line, target, host and chunk readers; and the search for control bytes
+//! and colons, many bytes at a time.
 
 use wide::u8x16;
 
@@ -61,7 +62,7 @@ pub(super) fn run(bytes: &[u8], class: u8) -> usize {
 const BLOCK_BYTES: usize = 16;
 
 /// Bytes that [`controls`] looks at, one bit each.
-pub(super) const MARKED_BYTES: usize = 64;
+const MARKED_BYTES: usize = 64;
 
 /// A bit for each control byte (RFC 5234's CTL: below 0x20 and DEL) among the first 64 of `bytes`; and how many those are.
 #[inline(always)]
@@ -97,11 +98,6 @@ pub(super) fn until_colon(bytes: &[u8]) -> Option<usize> {
     }
     let found = rest.iter().position(|&byte| byte == b':')?;
     Some(bytes.len() - rest.len() + found)
-}
-
-/// True for RFC 5234's CTL.
-pub(super) fn is_control(byte: u8) -> bool {
-    (byte < 0x20) | (byte == 0x7f)
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ pub(super) fn split(line: &[u8], has_control: bool) -> Result<(Name, Range<usize
     if has_control
         && line[value.clone()]
             .iter()
-            .any(|&byte| byte != b'\t' && class::is_control(byte))
+            .any(|&byte| byte != b'\t' && byte.is_ascii_control())
     {
         return Err(HttpReject::FieldValue); // RFC 9110 §5.5; obs-text passes, CR and NUL do not
     }

@@ -35,7 +35,10 @@ pub struct Letters {
 }
 
 impl Letters {
-    /// Writes every letter: about 250 KiB.
+    /// Bytes of all letters at most; a test holds it.
+    pub const BYTES_MAX: usize = 384 * 1024;
+
+    /// Writes every letter.
     pub fn new() -> Self {
         let mut letters =
             Vec::with_capacity(Reason::ALL.len() * Lang::ALL.len() * CONNECTIONS.len());
@@ -47,15 +50,6 @@ impl Letters {
         Self {
             letters: letters.into_boxed_slice(),
         }
-    }
-
-    /// Bytes of all letters; constant.
-    pub fn bytes(&self) -> usize {
-        let texts = self.letters.iter().flatten();
-        size_of_val(&*self.letters)
-            + texts
-                .map(|letter| letter.head.len() + letter.rest.len())
-                .sum::<usize>()
     }
 
     /// Appends the whole answer to `out`.
@@ -122,7 +116,9 @@ impl Letter {
         body.put_extensions(out);
         out.push(b'}');
         let body_bytes = out.len() - body_at;
-        // A body has at least the letter's hundreds of bytes and less than 1,000: request id and detail are bounded.
+        // A body has at least the letter's hundreds of bytes, and less than 1,000: a request id and a detail are bounded, and
+        // neither holds a control byte, which would take six.
+        debug_assert!((100..1_000).contains(&body_bytes));
         let digits = [body_bytes / 100, body_bytes / 10 % 10, body_bytes % 10];
         put(
             out,
@@ -200,5 +196,14 @@ mod tests {
             }
         }
         assert!(count as usize > 58 * letters.letters.len());
+        let texts = letters.letters.iter().flatten();
+        let bytes: usize = texts
+            .map(|letter| letter.head.len() + letter.rest.len())
+            .sum();
+        let bytes = bytes + size_of_val(&*letters.letters);
+        assert!(
+            (Letters::BYTES_MAX / 2..Letters::BYTES_MAX).contains(&bytes),
+            "{bytes}"
+        );
     }
 }

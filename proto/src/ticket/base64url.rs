@@ -98,6 +98,27 @@ mod tests {
         }
     }
 
+    /// Long enough for the vector code of whatever CPU this runs on.
+    #[test]
+    fn one_wrong_byte_anywhere_in_a_long_text_is_found() {
+        let good = [b'Q'; 192];
+        for at in 0..good.len() {
+            for byte in 0..=255 {
+                let mut text = good;
+                text[at] = byte;
+                let is_good = byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+                let mut out = [0; 144];
+                let decoded = decode(&text, &mut out);
+                assert_eq!(decoded.is_some(), is_good, "{byte} at {at}");
+                if let Some(bytes) = decoded {
+                    let mut back = Vec::new();
+                    append(bytes, &mut back);
+                    assert_eq!(back, text);
+                }
+            }
+        }
+    }
+
     #[test]
     fn refuses_other_spellings_and_what_does_not_fit() {
         for text in [

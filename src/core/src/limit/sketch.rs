@@ -42,7 +42,7 @@ impl Sketch {
         }
     }
 
-    /// The cells of a key, by two halves of its hash (Kirsch and Mitzenmacher: two hashes make any number of rows).
+    /// The cells of a key, by its hash and its tag, each row by another multiple of the tag (Kirsch and Mitzenmacher).
     pub(super) fn cells(&self, place: u64, tag: u64) -> Cells {
         let row = self.cells.len() / ROWS;
         let step = tag | 1;

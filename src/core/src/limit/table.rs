@@ -27,6 +27,8 @@ const TICK_BITS: u32 = 30;
 /// Units since a line's base after which the next write moves the base; leaves room for a whole debt below 2^63.
 const REBASE_UNITS: u64 = 1 << 62;
 const TAG_MASK: u64 = (1 << 48) - 1;
+/// Odd: carries every bit of a hash into its upper bits, so that keys with one tag have other lines where their homes differ.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A key's keyed hash; made once per request by [`KeyedLimiter::key`], valid only for that table.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Chooses the home line by its upper half, another by its lower half.
+    /// Chooses the home line by its upper bits.
     const fn place(self) -> u64 {
         self.hash
     }
@@ -450,6 +452,11 @@ impl KeyedLimiter {
         scaled as usize
     }
 
+    /// Where a key may live when its home is crowded.
+    fn other_of(&self, key: Key) -> usize {
+        self.line_at(key.place().wrapping_mul(SPREAD))
+    }
+
     fn home_of(&self, key: Key) -> usize {
         self.line_at(key.place())
     }
@@ -468,7 +475,7 @@ impl KeyedLimiter {
         }
         let crowded = here.live_count >= CROWDED;
         if crowded || self.lines[home].has_spilled(now) {
-            let other = self.line_at(key.place() << 32); // the upper half chose the home
+            let other = self.other_of(key);
             let there = self.lines[other].scan(now, policy, key.tag());
             if let Some((slot, debt)) = there.hit {
                 return (at(other, slot), debt);

@@ -3,8 +3,9 @@
 //! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams (2005). Called by
 //! the pipeline once per request and dimension. Over a stream of N keys with K places: every key that came more than
 //! N / K times is in the table; a shown count is never below the true one and exceeds it by `error` at most; every
-//! `error` is at most N / K. A lookup of a new key walks K words of 2 bytes, that of a known one some of 8, too. Counts only grow, so the smallest is found by a cursor that
-//! goes round and stops at the first place whose count is still the smallest: one step per new key as a rule.
+//! `error` is at most N / K. A lookup of a new key walks K words of 2 bytes, that of a known one some of 8, too. Counts only
+//! grow, so the smallest is found by a cursor that goes round and stops at the first place whose count is still the
+//! smallest: one step per new key as a rule.
 //! [`HotKeys`] counts in windows, so that what is shown is hot now: the last whole window stays while the next one fills.
 
 use crate::limits::{HOT_KEYS_MAX, HOT_WINDOW_MS};
