@@ -54,8 +54,8 @@ cat <<'TEXT'
 What to look for
 - CQE/enter is the batch: what one system call brings. It grows with load; 1 to 2 under load means that the shard is not
   the limit. System calls per answer fall below 0.1 where a shard is saturated by many connections.
-- SQEs are mostly sends: one per answer without pipelining, one per batch of a connection with it. Receives and accepts are
-  multishot and count as CQEs only.
+- SQEs are mostly sends: one per answer without pipelining, one per batch of a connection with it. Receives are multishot
+  and count as CQEs only; an accept is one of each, and so are the closes of direct sockets.
 - ENOBUFS: more arrived in one turn than there are buffers; each costs one more operation. If it grows steadily, shards are
   too few. recv stops: a client sends ahead of its answers and is made to wait.
 - CQ overflows must be 0: completions were kept by the kernel because the queue was full. It is a bug or a stall.

@@ -116,7 +116,7 @@ run 900 clippy cargo clippy --workspace --all-targets --locked --features glommi
 # tests, which mostly wait for sockets and disks.
 behind 1500 fuzz tests/fuzz/run.sh smoke
 # Unit tests, vectors, properties, stories on every driver, the stores against SQLite, the program's own commands.
-run 1800 tests cargo test --workspace --locked --no-fail-fast
+run 3600 tests cargo test --workspace --locked --no-fail-fast
 # The driver behind a cargo feature: the same stories. It builds liburing with the C compiler.
 run 900 glommio cargo test --locked --features glommio --test conformance
 # The faults that are put in on purpose: each must be found by the check that is there for it.

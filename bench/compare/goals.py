@@ -17,8 +17,10 @@ class Rounds:
         return self.seen.get((candidate, scenario), {})
 
     def paired(self, left, right, combine):
-        """`combine(l, r)` for each round in which both were what was asked for; left and right: (candidate, scenario)."""
-        valid = lambda figures: {n: figure for n, figure in figures.items() if not figure["void_because"]}
+        """`combine(l, r)` for each round in which both were what was asked for and nothing disturbed them; left and
+        right: (candidate, scenario)."""
+        is_valid = lambda figure: not figure["void_because"] and not figure.get("disturbed")
+        valid = lambda figures: {n: figure for n, figure in figures.items() if is_valid(figure)}
         ours, theirs = valid(self.of(*left)), valid(self.of(*right))
         return [combine(ours[n], theirs[n]) for n in sorted(ours.keys() & theirs.keys())]
 

@@ -36,8 +36,9 @@ def arguments():
     parser.add_argument("--only", type=listed(names), default=names, help="candidates: " + ", ".join(names))
     parser.add_argument("--scenario", type=listed(list(SCENARIOS) + EXTRAS), default=list(SCENARIOS) + EXTRAS,
                         help="scenarios: " + ", ".join(list(SCENARIOS) + EXTRAS))
-    parser.add_argument("--server-cpu", type=int, default=1, help="core of the server (default 1)")
-    parser.add_argument("--generator-cpu", type=int, default=0, help="core of the load generator (default 0)")
+    cores = sorted(os.sched_getaffinity(0))
+    parser.add_argument("--server-cpu", type=int, default=cores[-1], help="core of the server (default: the last)")
+    parser.add_argument("--generator-cpu", type=int, default=cores[0], help="core of the load generator (default: the first)")
     parser.add_argument("--tries", type=int, default=REPEATS_MAX,
                         help=f"how often a disturbed measurement is made at most (default {REPEATS_MAX})")
     parser.add_argument("--open-rate", type=int, default=None,
@@ -217,8 +218,9 @@ def commit():
 
 def main():
     args = arguments()
-    if args.server_cpu == args.generator_cpu or max(args.server_cpu, args.generator_cpu) >= os.cpu_count():
-        sys.exit(f"compare: server and generator need two cores of 0..{os.cpu_count() - 1}")
+    cores = os.sched_getaffinity(0)
+    if args.server_cpu == args.generator_cpu or not {args.server_cpu, args.generator_cpu} <= cores:
+        sys.exit(f"compare: server and generator need two of the cores {sorted(cores)}")
     os.makedirs(need.WORK, exist_ok=True)
     lock = open(os.path.join(need.WORK, "lock"), "w")
     try:
@@ -245,6 +247,8 @@ def main():
         sys.path.insert(0, os.path.join(need.ROOT, "bench", "results"))
         import table
         print(table.markdown(objects))
+    if not (run.rounds.seen or run.rounds.mac_us or run.single):
+        sys.exit(f"compare: nothing was measured: {run.skipped}")
     sys.exit(1 if run.failed else 0)
 
 

@@ -80,8 +80,11 @@ def open_loop(objects):
 
 
 def verdict(each):
-    meets = each["value"] <= each["goal"] if each["sense"] == "<=" else each["value"] >= each["goal"]
-    return ("yes" if meets else "not shown: the goal lies in the interval") if each["ok"] else "no"
+    """Yes or no only where the whole interval says so."""
+    if not each["ok"]:
+        return "no"
+    meets = each["high"] <= each["goal"] if each["sense"] == "<=" else each["low"] >= each["goal"]
+    return "yes" if meets else "not shown: the goal lies in the interval"
 
 
 def goals(objects):

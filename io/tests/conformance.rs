@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use stories::on_sim::OnSim;
 use stories::on_sockets::{OnSockets, Size, Which};
 use stories::{STORIES, Scope, Story};
-use weir_io::choice::{DriverKind, HAS_GLOMMIO};
+use weir_io::choice::{DriverKind, HAS_GLOMMIO, Wanted};
 
 /// Worlds per story on sim: latencies, cuts and windows differ.
 const SIM_SEEDS: u64 = 12;
@@ -113,7 +113,16 @@ fn on_sim(story: &Story) -> Fate {
     Fate::Passed
 }
 
+/// True when the kernel has what `uring-direct` needs.
+fn has_direct() -> bool {
+    let chosen = Wanted::Only(DriverKind::Uring).choose(true);
+    chosen.is_ok_and(|chosen| chosen.direct)
+}
+
 fn on_sockets(which: Which, story: &Story) -> Fate {
+    if which.direct && !has_direct() {
+        return Fate::NotApplicable("no Linux 6.13 or later");
+    }
     let is_uring = which.kind == DriverKind::Uring;
     let sizes: &[Size] = match story.scope {
         Scope::FewDescriptors if which.direct => return Fate::NotApplicable(NEEDS_NONE),

@@ -82,7 +82,7 @@ fn needs(args: &TuneArgs, root: &Root) -> Result<Needs, CliError> {
     let plan = config::load(file, &Host::read()).map_err(CliError::input)?;
     Ok(Needs {
         shards: usize::from(plan.shards_count),
-        descriptors: plan.descriptors_max(),
+        descriptors: plan.descriptors_max().max(plan.direct_places()),
         memory_bytes: Some(Footprint::of(&plan).all_bytes()),
     })
 }

@@ -12,8 +12,9 @@ mod process;
 pub mod root;
 
 use self::root::Root;
-use crate::config::ceilings::SPARE_DESCRIPTORS;
+use crate::config::ceilings::{SHARD_DESCRIPTORS, SPARE_DESCRIPTORS};
 use serde::Serialize;
+use weir_io::limits::PARKED_MAX;
 
 /// The default of `server.conns_max`.
 const CONNS_DEFAULT: u64 = 4096;
@@ -58,7 +59,8 @@ impl Needs {
         let shards = cpus.saturating_sub(1).max(1);
         Self {
             shards,
-            descriptors: shards as u64 * CONNS_DEFAULT + SPARE_DESCRIPTORS,
+            descriptors: shards as u64 * (CONNS_DEFAULT + PARKED_MAX as u64 + SHARD_DESCRIPTORS)
+                + SPARE_DESCRIPTORS,
             memory_bytes: None,
         }
     }

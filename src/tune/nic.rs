@@ -130,7 +130,8 @@ fn receive_irqs(machine: &Machine<'_>, nic: &str) -> Vec<u32> {
         let is_ours = parts.clone().any(|part| part == nic || part == device)
             || (device.contains(':') && action.ends_with(device));
         let receives = !parts.any(|part| {
-            ["tx", "output", "config", "async", "event"]
+            let part = part.trim_end_matches(|digit: char| digit.is_ascii_digit());
+            ["tx", "output", "config", "async", "event", "mgmnt"]
                 .iter()
                 .any(|word| part == *word || part.ends_with(&format!("_{word}")))
         });
