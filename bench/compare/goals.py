@@ -1,4 +1,4 @@
-"""The goals of issue 5 as ratios of one run, each from the rounds in which both sides were measured."""
+"""Our goals as ratios of one run, each from the rounds in which both sides were measured."""
 
 from stats import ratio
 

@@ -94,7 +94,7 @@ def goals(objects):
          f"{'≤' if each['sense'] == '<=' else '≥'} {each['goal']:g}", verdict(each)]
         for name, each in ratios.items()
     ]
-    return markdown_table(["goal of issue 5", "here", "interval", "wanted", "reached"], body)
+    return markdown_table(["goal", "here", "interval", "wanted", "reached"], body)
 
 
 TABLES = {"cpu": cpu, "rps": rps, "open": open_loop, "goals": goals}

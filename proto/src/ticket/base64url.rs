@@ -6,8 +6,6 @@
 use alloc::vec::Vec;
 use base64_simd::{Out, URL_SAFE_NO_PAD};
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
 /// The characters that `bytes` bytes take.
 pub const fn encoded_len(bytes: usize) -> usize {
     bytes / 3 * 4 + [0, 2, 3][bytes % 3]
@@ -34,22 +32,7 @@ pub fn decode<'o>(text: &[u8], out: &'o mut [u8]) -> Option<&'o [u8]> {
 ///
 /// `out` holds at least `encoded_len(bytes.len())` bytes; the callers size it from constants.
 pub fn encode(bytes: &[u8], out: &mut [u8]) -> usize {
-    let len = encoded_len(bytes.len());
-    for (triple, quad) in bytes.chunks(3).zip(out[..len].chunks_mut(4)) {
-        let mut group = [0; 3];
-        group[..triple.len()].copy_from_slice(triple);
-        let [a, b, c] = group;
-        let values = [
-            a >> 2,
-            (a << 4 | b >> 4) & 63,
-            (b << 2 | c >> 6) & 63,
-            c & 63,
-        ];
-        for (slot, value) in quad.iter_mut().zip(values) {
-            *slot = ALPHABET[usize::from(value)];
-        }
-    }
-    len
+    URL_SAFE_NO_PAD.encode(bytes, Out::from_slice(out)).len()
 }
 
 /// Appends the encoding of `bytes` to `out`.

@@ -9,6 +9,7 @@
 //! by less than one nanosecond per token. Cells are instants, so they expire without a sweep.
 
 use super::gcra::{Bucket, Policy, Verdict};
+use crate::rng::SPREAD;
 use crate::time::Mono;
 use alloc::boxed::Box;
 
@@ -49,7 +50,7 @@ impl Sketch {
         let at = |n: usize| {
             let hash = place
                 .wrapping_add(step.wrapping_mul(n as u64 + 1))
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                .wrapping_mul(SPREAD);
             let cell = (u128::from(hash) * row as u128) >> 64; // below `row`
             (n * row) as u32 + cell as u32
         };

@@ -13,6 +13,7 @@
 use super::gcra::{Level, Policy, PolicyError, Verdict};
 use super::rule::{Decision, Kind, Rule};
 use super::sketch::Sketch;
+use crate::rng::SPREAD;
 use crate::time::Mono;
 use alloc::boxed::Box;
 use core::hash::Hasher;
@@ -27,8 +28,6 @@ const TICK_BITS: u32 = 30;
 /// Units since a line's base after which the next write moves the base; leaves room for a whole debt below 2^63.
 const REBASE_UNITS: u64 = 1 << 62;
 const TAG_MASK: u64 = (1 << 48) - 1;
-/// Odd: carries every bit of a hash into its upper bits, so that keys with one tag have other lines where their homes differ.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A key's keyed hash; made once per request by [`KeyedLimiter::key`], valid only for that table.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -452,7 +451,8 @@ impl KeyedLimiter {
         scaled as usize
     }
 
-    /// Where a key may live when its home is crowded.
+    /// Where a key may live when its home is crowded. By all bits of its hash: keys with one tag have other lines where
+    /// their homes differ.
     fn other_of(&self, key: Key) -> usize {
         self.line_at(key.place().wrapping_mul(SPREAD))
     }

@@ -9,6 +9,7 @@
 //! [`HotKeys`] counts in windows, so that what is shown is hot now: the last whole window stays while the next one fills.
 
 use crate::limits::{HOT_KEYS_MAX, HOT_WINDOW_MS};
+use crate::rng::SPREAD;
 use crate::time::{Mono, NS_PER_MS};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -137,7 +138,7 @@ impl TopK {
 }
 
 fn mark_of(key: u64) -> u16 {
-    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16
+    (key.wrapping_mul(SPREAD) >> 48) as u16
 }
 
 /// The hot keys of one dimension, window by window.

@@ -5,6 +5,7 @@
 //! entries a request is simply not remembered: the ledger recognises it.
 
 use super::asks::RequestName;
+use crate::rng::SPREAD;
 use alloc::vec::Vec;
 use weir_proto::ids::ReservationId;
 
@@ -115,7 +116,7 @@ impl KnownCache {
         let end = id.last_chunk().map_or(0, |end| u64::from_le_bytes(*end));
         let product = u128::from(name.user.0 ^ self.secret[0]) * u128::from(end ^ self.secret[1]);
         let hash = (product >> 64) as u64 ^ product as u64;
-        let mixed = (hash ^ hash >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = (hash ^ hash >> 32).wrapping_mul(SPREAD);
         Place {
             set: ((u128::from(mixed) * self.tags.len() as u128) >> 64) as usize, // below the number of sets
             tag: hash as u16 | 1, // never the 0 that stands for none
