@@ -102,6 +102,8 @@ need() {
     fetch sqlite3 sqlite3
     fetch openssl openssl
     fetch valgrind valgrind
+    fetch redis-server redis-server # brings redis-cli
+    fetch redis-cli redis-tools
     (fetch perf linux-perf) || echo "   perf is missing: the profiling commands are tried with what /proc tells"
     (fetch systemd-analyze systemd) || echo "   the systemd unit cannot be checked here: its test will say SKIPPED"
 }
