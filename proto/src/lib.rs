@@ -1,4 +1,4 @@
-//! Bytes to values and back: HTTP/1.1, JSON, tickets, client addresses, answers.
+//! Bytes to values and back: HTTP/1.1, JSON, tickets, client addresses, answers, Redis replies.
 //!
 //! Called by weir-core (requests), weir-bench (tickets, answers) and the `weir` program (keys, answers).
 //! Invariants: no state between calls, no allocation on a request's path, no clock, no unsafe.
@@ -14,6 +14,7 @@ pub mod ids;
 pub mod json;
 pub mod limits;
 pub mod payment;
+pub mod resp;
 pub mod signature;
 mod stamp;
 pub mod submit;

@@ -74,3 +74,17 @@ pub const TRAILER_LINES_MAX: usize = 16;
 /// The terms: a skipped CRLF, the head, a chunked body, its last size line, its trailers.
 pub const REQUEST_BYTES_MAX: usize =
     2 + HEAD_BYTES_MAX + CHUNKED_WIRE_BYTES_MAX + CHUNK_LINE_BYTES_MAX + TRAILER_BYTES_MAX;
+/// Most bytes of one Redis reply: what the input of a link to Redis must be able to hold in one piece. Four times the
+/// largest reply that weir asks for (a page of outbox entries, or CLUSTER SHARDS of 256 nodes, some 64 to 256 KiB).
+pub const RESP_REPLY_BYTES_MAX: usize = 1024 * 1024;
+/// Longest line of a Redis reply: a simple string, an error, a number. Errors of Redis have a few hundred bytes; one made
+/// by a script may quote what it was given.
+pub const RESP_LINE_BYTES_MAX: usize = 4096;
+/// Longest bulk string of a Redis reply. INFO with every section has some 20 KiB, everything else of ours far less; Redis
+/// itself would let 512 MiB through.
+pub const RESP_BULK_BYTES_MAX: usize = 64 * 1024;
+/// Most elements of one Redis reply, counted at every depth. CLUSTER SHARDS has two numbers per range of slots, and each of
+/// the 16,384 slots may be a range of its own; the nodes have the other half.
+pub const RESP_ELEMENTS_MAX: usize = 64 * 1024;
+/// Most aggregates of a Redis reply inside one another. CLUSTER SHARDS and XREADGROUP have four; the other four are room.
+pub const RESP_DEPTH_MAX: usize = 8;

@@ -1,9 +1,12 @@
 //! Every row of `proxy-protocol-vectors.jsonl` through the PROXY parser, whole and at every split.
 #![allow(clippy::unwrap_used)] // in a test a panic is the report
 
+#[path = "vectors/base64.rs"]
+mod base64;
 #[path = "vectors/mod.rs"]
 mod vectors;
 
+use base64::decode_base64;
 use serde_json::Value;
 use std::net::SocketAddr;
 use weir_proto::addr::Cidr;
@@ -15,28 +18,6 @@ const OWN_CHOICES: [(&str, bool); 2] = [
     ("v2-unspec", true), // the socket's address stands, as for UNKNOWN in version 1
     ("v2-udp4", false),  // a datagram cannot have come over a stream
 ];
-
-fn decode_base64(text: &str) -> Vec<u8> {
-    let digit = |byte: u8| match byte {
-        b'A'..=b'Z' => byte - b'A',
-        b'a'..=b'z' => byte - b'a' + 26,
-        b'0'..=b'9' => byte - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        other => panic!("byte {other} is not base64"),
-    };
-    let mut out = Vec::new();
-    let (mut bits, mut bits_count) = (0_u32, 0);
-    for byte in text.bytes().filter(|&b| b != b'=') {
-        bits = (bits << 6) | u32::from(digit(byte));
-        bits_count += 6;
-        if bits_count >= 8 {
-            bits_count -= 8;
-            out.push((bits >> bits_count) as u8);
-        }
-    }
-    out
-}
 
 /// The verdict on each prefix must be `NeedMore` until it is the final one, and then stay.
 fn check_every_prefix(id: &str, raw: &[u8], end: ProxyParsed) {
