@@ -19,7 +19,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
     ),
     (
         "weir-core",
-        &["weir-proto", "blake3", "siphasher", "hashbrown"],
+        &["weir-proto", "blake3", "siphasher", "hashbrown", "sha1"],
     ),
     (
         "weir-io",

@@ -17,6 +17,7 @@ pub mod order;
 pub mod planted;
 pub mod port;
 pub mod record;
+pub mod redis;
 pub mod rng;
 pub mod sale;
 pub mod shard;
