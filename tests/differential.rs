@@ -124,6 +124,11 @@ fn config() {
     checks::config::clean_up();
 }
 
+#[test]
+fn resp() {
+    run("resp");
+}
+
 /// A check that cannot fail guards nothing: each sees the difference when its two sides read different bytes.
 #[test]
 fn the_models_see_what_differs() {
@@ -140,6 +145,53 @@ fn the_models_see_what_differs() {
     assert_eq!(read(&raw[..raw.len() - 1]), Seen::NeedMore);
     let smuggled = String::from_utf8_lossy(raw).replace("Host: h", "Host: h\r\nContent-Length: 3");
     assert!(matches!(read(smuggled.as_bytes()), Seen::Reject(_)));
+}
+
+#[test]
+fn the_model_of_redis_replies_sees_what_differs() {
+    use checks::resp_model::{Node, Stop, read};
+    use weir_proto::resp::RespReject;
+    let raw = b"*2\r\n:1\r\n$-1\r\n+x\r\n";
+    let reply = read(raw).unwrap();
+    assert_eq!(reply.node, Node::Array(vec![Node::Integer(1), Node::Null]));
+    assert_eq!(
+        (reply.bytes, reply.plain.as_slice()),
+        (13, &b"*2\r\n:1\r\n_\r\n"[..])
+    );
+    assert_eq!(read(&raw[..12]).unwrap_err(), Stop::NeedMore);
+    assert_eq!(
+        read(b"*2\r\n:1x\r\n").unwrap_err(),
+        Stop::Reject(RespReject::Integer)
+    );
+}
+
+#[test]
+fn every_difference_from_redis_protocol_is_in_the_table_and_can_be_seen() {
+    use checks::resp::{NARROWER, STRICTER, narrower, stricter};
+    let readme = fs::read_to_string(root().join("tests/fuzz/README.md")).unwrap();
+    let has_row = |name: String, text: &str| {
+        let mut rows = readme.lines();
+        let row = rows.find(|line| line.starts_with(&format!("| resp `{name}`")));
+        assert!(
+            row.is_some_and(|row| row.contains(text)),
+            "{name} has no row with {text:?}"
+        );
+    };
+    let seeds = corpus("resp");
+    for (reject, text) in STRICTER {
+        has_row(format!("{reject:?}"), text);
+        assert!(
+            seeds.iter().any(|raw| stricter(raw) == Some(reject)),
+            "no seed shows {reject:?}"
+        );
+    }
+    for difference in NARROWER {
+        has_row(format!("{difference:?}"), "weir");
+        assert!(
+            seeds.iter().any(|raw| narrower(raw) == [difference]),
+            "no seed shows {difference:?} alone"
+        );
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@
 # All that it makes lies in target/fuzz; only `minimise` writes to the tree. cargo-fuzz is fetched when it is missing.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 2
-targets=(http json ticket forwarded config)
+targets=(http json ticket forwarded config resp)
 work=target/fuzz
 version=0.13.2
 bin() { echo "$work/build/$(rustc -vV | sed -n 's/^host: //p')/release/$1"; }

@@ -122,9 +122,39 @@ def configs():
         yield text.encode()
 
 
+def replies():
+    """The replies of the vectors that are no longer than a fuzzer's input, one breach of each kind, and keys with tags."""
+    for row in lines(DATA / "resp-vectors.jsonl"):
+        raw = base64.b64decode(row["raw_base64"])
+        if len(raw) <= 4096:
+            yield raw
+    for text in (
+        # what redis-protocol accepts and weir refuses
+        "+a\rb\r\n", "+a\nb\r\n", ":01\r\n", "$+1\r\na\r\n", "*01\r\n:1\r\n", "$1\r\naXX", "_x\r\n", ",.5\r\n", ",5.\r\n",
+        ",+inf\r\n", ",NaN\r\n", "(1.5\r\n", "(\r\n", "=5\r\ntxt;a\r\n", "*1\r\n>1\r\n+a\r\n", ".\r\n", ";1\r\na\r\n", "HELLO 3\r\n",
+        # and the other way round
+        "%1\r\n*0\r\n:1\r\n", "~1\r\n~0\r\n", "=5\r\nabc:d\r\n", "|1\r\n+a\r\n:1\r\n_\r\n", "|0\r\n|1\r\n+a\r\n+b\r\n:1\r\n",
+        "|1\r\n%0\r\n:1\r\n:2\r\n", "|1\r\n+a\r\n:1\r\n$-1\r\n", "*2\r\n$-1\r\n*-1\r\n",
+        # what both must see alike
+        ":-0\r\n", ":+0\r\n", ",-nan\r\n", ",-0\r\n", ",1e400\r\n", ",00.5E-7\r\n", "(+0\r\n", "!0\r\n\r\n", "=4\r\ntxt:\r\n", "-\r\n",
+        "*?\r\n:1\r\n.\r\n", "%?\r\n.\r\n", ">?\r\n", ">-1\r\n", ">0\r\n", "%0\r\n", "~0\r\n", "|0\r\n:1\r\n",
+        "%2\r\n+a\r\n:1\r\n+a\r\n:2\r\n", "%2\r\n:1\r\n:1\r\n:1\r\n:2\r\n", "~3\r\n:1\r\n:1\r\n_\r\n", "~2\r\n,nan\r\n,nan\r\n",
+        "|1\r\n+a\r\n>1\r\n+b\r\n+c\r\n", "|1\r\n+a\r\n%1\r\n$1\r\na\r\n,0.1923\r\n*2\r\n:2039123\r\n:9543892\r\n",
+        "*1\r\n" * 8 + ":1\r\n", "*1\r\n" * 9 + ":1\r\n", "|1\r\n:1\r\n" * 8 + ":1\r\n" * 9, "*65537\r\n", "*2\r\n:1\r\n*65535\r\n",
+        "%32769\r\n", "$65537\r\n", "$65536\r\n", "$99999999999999999999999999999999999999999\r\n", "x", "+OK\r", "$1\r\na\r", "*2\r\n+a\r\n",
+        # CLUSTER SHARDS and SLOTS, a redirection, an invalidation
+        "*1\r\n%2\r\n$5\r\nslots\r\n*2\r\n:0\r\n:16383\r\n$5\r\nnodes\r\n*1\r\n%3\r\n$4\r\nport\r\n:6379\r\n$8\r\nendpoint\r\n_\r\n$6\r\nhealth\r\n$6\r\nonline\r\n",
+        "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:6379\r\n$2\r\nid\r\n*0\r\n", "-MOVED 3999 :6381\r\n",
+        ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n",
+        # keys and commands
+        "{user1000}.following", "foo{}{bar}", "foo{{bar}}zap", "foo{bar}{zap}", "foo{bar", "{", "}{", "123456789", "SET a  b", " ",
+    ):
+        yield text.encode()
+
+
 def main():
     out = pathlib.Path(sys.argv[1])
-    makers = {"http": http, "ticket": tickets, "json": bodies, "forwarded": addresses, "config": configs}
+    makers = {"http": http, "ticket": tickets, "json": bodies, "forwarded": addresses, "config": configs, "resp": replies}
     for target, maker in makers.items():
         folder = out / target
         folder.mkdir(parents=True, exist_ok=True)

@@ -91,18 +91,20 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "serde_json",
             "toml",
             "blake3",
+            "redis-protocol",
         ],
     ),
 ];
 
 /// What tests of any crate may add.
-const ALLOWED_IN_TESTS: [&str; 9] = [
+const ALLOWED_IN_TESTS: [&str; 10] = [
     "serde_json",
     "proptest",
     "stateright",
     "loom",
     "socket2",
     "httparse",
+    "redis-protocol",
     "libc",
     "toml",
     "rusqlite",

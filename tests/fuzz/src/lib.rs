@@ -10,6 +10,8 @@ mod forwarded_model;
 pub mod http;
 pub(crate) mod http_model;
 pub mod json;
+pub mod resp;
+pub(crate) mod resp_model;
 pub mod ticket;
 mod ticket_model;
 
@@ -20,12 +22,13 @@ pub type Checked = Result<(), String>;
 pub type Check = fn(&[u8]) -> Checked;
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Check); 5] = [
+pub const TARGETS: [(&str, Check); 6] = [
     ("http", http::check),
     ("json", json::check),
     ("ticket", ticket::check),
     ("forwarded", forwarded::check),
     ("config", config::check),
+    ("resp", resp::check),
 ];
 
 /// `Err` with both values when they are not the same.
