@@ -12,7 +12,9 @@ fn all(criterion: &mut Criterion) {
     for scenario in ours() {
         let mut group = criterion.benchmark_group(scenario.name);
         group.throughput(Throughput::Elements(scenario.per_turn));
-        let beside = peers.iter().filter(|peer| stands_beside(peer, &scenario));
+        let beside = peers
+            .iter()
+            .filter(|peer| peer.stands_beside(scenario.name));
         for one in core::iter::once(&scenario).chain(beside) {
             let label = one.name.split_once('/').map_or("weir", |(peer, _)| peer);
             let mut work = None; // made when the filter lets it run: some tables are of ten million keys
@@ -27,12 +29,6 @@ fn all(criterion: &mut Criterion) {
         }
         group.finish();
     }
-}
-
-fn stands_beside(peer: &Scenario, ours: &Scenario) -> bool {
-    peer.name
-        .split_once('/')
-        .is_some_and(|(_, name)| name == ours.name)
 }
 
 /// The time of `turns`, without what makes room for them.

@@ -69,6 +69,13 @@ impl Scenario {
         Self { chunk, ..self }
     }
 
+    /// True for a peer's scenario when `ours` is the name of the one of ours that it is compared with.
+    pub fn stands_beside(&self, ours: &str) -> bool {
+        self.name
+            .split_once('/')
+            .is_some_and(|(_, name)| name == ours)
+    }
+
     /// Does the work `turns` times, at most [`Self::chunk`], with what is measured in one function of that name.
     ///
     /// # Panics

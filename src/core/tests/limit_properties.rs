@@ -413,6 +413,48 @@ fn at_half_load_hardly_any_key_overflows_and_at_seventy_percent_few() {
 }
 
 #[test]
+fn in_a_crowded_table_every_key_that_has_a_slot_decides_as_if_alone() {
+    // Debts of seconds, so that keys come and go: slots are left, taken by others, and taken again.
+    let policy_each = policy(Rate::per_second(1), 3);
+    for (slots, keys_count) in [(4, 5), (8, 10), (16, 18), (64, 60)] {
+        let mut table = keyed(slots, policy_each, policy(Rate::per_second(2), 2));
+        let mut chance = Lcg(slots as u64);
+        let mut now = Mono(0);
+        let keys: Vec<_> = (0..keys_count as u64)
+            .map(|user| (table.key(&user.to_le_bytes()), user))
+            .collect();
+        let mut alone = vec![Bucket::full(policy_each, now); keys_count];
+        let (mut with_slot, mut without) = (0u64, 0u64);
+        for step in 0..200_000 {
+            now = now.plus_ms(chance.below(600));
+            let (key, user) = keys[chance.below(keys_count as u64) as usize];
+            let cost = chance.below(3) as u32 + 1;
+            let alone = &mut alone[user as usize];
+            let is_owing = alone.level(now).full_in_ns != Some(0);
+            let probe = table.probe(now, key, cost);
+            if probe.is_overflow() {
+                assert!(!is_owing, "step {step}: a key in debt lost its slot");
+                without += 1;
+            } else {
+                with_slot += 1;
+                assert_eq!(probe.verdict, alone.take(now, cost), "step {step}");
+            }
+            if probe.verdict.is_allow() {
+                table.charge(probe);
+            }
+            if chance.below(50) == 0 && !table.probe(now, key, 1).is_overflow() {
+                table.refund(now, key, 1);
+                alone.refund(now, 1);
+            }
+        }
+        println!(
+            "{slots} slots, {keys_count} keys: {with_slot} decisions with a slot, {without} without"
+        );
+        assert!(with_slot > 10_000, "{slots} slots");
+    }
+}
+
+#[test]
 fn ten_million_keys_neither_grow_the_table_nor_free_a_heavy_key_nor_shut_out_newcomers() {
     let mut table = keyed(
         4_096,

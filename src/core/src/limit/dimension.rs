@@ -6,7 +6,7 @@
 
 use super::gcra::{Policy, PolicyError, Verdict};
 use super::table::{KeyedLimiter, Probe};
-use crate::time::{Mono, NS_PER_S};
+use crate::time::{Mono, NS_PER_MS, NS_PER_S};
 use weir_proto::http::quota::Quota;
 
 /// What is limited by key.
@@ -49,11 +49,6 @@ impl Judged {
     /// What the live limit says: the only word that counts.
     pub const fn verdict(&self) -> Verdict {
         self.live.verdict
-    }
-
-    /// Milliseconds until an admitted caller's turn, rounded up; 0 unless the live rule is a leaky bucket.
-    pub const fn pace_ms(&self) -> u64 {
-        self.live.pace_ns.div_ceil(crate::time::NS_PER_MS)
     }
 }
 
@@ -140,6 +135,11 @@ impl Dimension {
             remaining,
             grows_s: seconds(grows_ns),
         })
+    }
+
+    /// Milliseconds until a judged caller's turn, rounded up; 0 unless it is admitted by a leaky bucket.
+    pub fn pace_ms(&self, judged: &Judged) -> u64 {
+        self.live.pace_ns(&judged.live).div_ceil(NS_PER_MS)
     }
 
     /// Changes the live limit's rate and burst; see [`KeyedLimiter::set_policy`].

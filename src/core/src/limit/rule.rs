@@ -72,15 +72,6 @@ pub struct Rule {
     policy: Policy,
 }
 
-/// What a rule says of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// The answer.
-    pub verdict: Verdict,
-    /// For an admitted caller of a leaky bucket: nanoseconds until its turn, rounded up. 0 for every other kind.
-    pub pace_ns: u64,
-}
-
 impl Rule {
     /// Checks that `kind` can enforce `policy`.
     /// # Errors
@@ -123,25 +114,22 @@ impl Rule {
     }
 
     /// Decides `cost` tokens for a key with `debt` and `words`; writes nothing.
-    pub(super) fn decide(&self, now: Mono, debt: u64, words: &[u64], cost: u32) -> Decision {
-        let policy = &self.policy;
-        let at_once = |verdict| Decision {
-            verdict,
-            pace_ns: 0,
-        };
+    #[inline]
+    pub(super) fn decide(&self, now: Mono, debt: u64, words: &[u64], cost: u32) -> Verdict {
         match self.kind {
-            Kind::Gcra => at_once(policy.decide(debt, cost)),
-            Kind::LeakyBucket => {
-                let verdict = policy.decide(debt, cost);
-                let turn = policy.repay_ns(debt).filter(|_| verdict.is_allow());
-                Decision {
-                    verdict,
-                    pace_ns: turn.unwrap_or(0),
-                }
-            }
-            Kind::FixedWindow => at_once(window::fixed(policy, debt, words, cost)),
-            Kind::SlidingCounter => at_once(window::counter(policy, debt, words, cost)),
-            Kind::SlidingLog => at_once(log::decide(policy, now, words, cost)),
+            Kind::Gcra | Kind::LeakyBucket => self.policy.decide(debt, cost),
+            _ => self.decide_windowed(now, debt, words, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_windowed(&self, now: Mono, debt: u64, words: &[u64], cost: u32) -> Verdict {
+        let policy = &self.policy;
+        match self.kind {
+            Kind::Gcra | Kind::LeakyBucket => policy.decide(debt, cost),
+            Kind::FixedWindow => window::fixed(policy, debt, words, cost),
+            Kind::SlidingCounter => window::counter(policy, debt, words, cost),
+            Kind::SlidingLog => log::decide(policy, now, words, cost),
         }
     }
 
@@ -176,7 +164,7 @@ impl Rule {
 
     /// Floor of the tokens left.
     pub(super) fn remaining(&self, now: Mono, debt: u64, words: &[u64]) -> u32 {
-        match self.decide(now, debt, words, 0).verdict {
+        match self.decide(now, debt, words, 0) {
             Verdict::Allow { remaining } => remaining,
             Verdict::Wait { .. } | Verdict::Never => 0, // a lowered burst is overdrawn
         }

@@ -8,26 +8,22 @@
 //! to the overflow policy; never unlimited, never all refused (B19).
 //! **Split over N shards**, each with [`Policy::split`]: a key gets at most N times its kind's bursts and rate × time in
 //! all. The line says so many bits of the 64 of the hash, the slot 48: in a table of 2^24 slots two keys share one with
-//! probability 2^-39 per lookup; the hash is keyed, so nobody can aim at a line or a key.
+//! probability 2^-39 per lookup. The hash is keyed, so nobody can aim at a line or a key ([`super::hash`] says how far).
 
 use super::gcra::{Level, Policy, PolicyError, Verdict};
-use super::rule::{Decision, Kind, Rule};
+use super::hash::NameHash;
+use super::line::{Line, Room, Tag};
+use super::rule::{Kind, Rule};
 use super::sketch::Sketch;
 use crate::rng::SPREAD;
 use crate::time::Mono;
 use alloc::boxed::Box;
-use core::hash::Hasher;
-use siphasher::sip::SipHasher13;
 
-/// Slots of one line: four buckets of 16 bytes fill the 64 bytes that a CPU fetches at once.
-pub const SLOTS_PER_LINE: usize = 4;
+pub use super::hash::NAME_BYTES_MAX;
+pub use super::line::SLOTS_PER_LINE;
+
 /// Live slots from which a newcomer also looks at its other line and takes the emptier one.
 const CROWDED: u32 = 3;
-/// A line's base and spill mark count in 2^30 ns: 32 bits last 146 years.
-const TICK_BITS: u32 = 30;
-/// Units since a line's base after which the next write moves the base; leaves room for a whole debt below 2^63.
-const REBASE_UNITS: u64 = 1 << 62;
-const TAG_MASK: u64 = (1 << 48) - 1;
 
 /// A key's keyed hash; made once per request by [`KeyedLimiter::key`], valid only for that table.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,9 +37,8 @@ impl Key {
         self.hash
     }
 
-    /// Tells keys of one line apart.
-    const fn tag(self) -> u64 {
-        self.hash & TAG_MASK
+    const fn tag(self) -> Tag {
+        Tag::of(self.hash)
     }
 }
 
@@ -66,99 +61,20 @@ pub struct TableSpec {
     pub secret: [u8; 16],
 }
 
-/// Four slots. `due[i]` is when key i is out of debt, in units since `base`; at or before the present = free.
-#[derive(Clone, Copy, Default)]
-#[repr(align(64))]
-struct Line {
-    due: [u64; SLOTS_PER_LINE],
-    base_tick: u32,
-    spilled_until_tick: u32,
-    tag_high: [u32; SLOTS_PER_LINE],
-    tag_low: [u16; SLOTS_PER_LINE],
-}
-
-const _: () = assert!(size_of::<Line>() == 64, "a line is one cache line");
-
-struct Scan {
-    hit: Option<(usize, u64)>,
-    free: Option<usize>,
-    live_count: u32,
-}
-
-fn tick_of(now: Mono) -> u32 {
-    u32::try_from(now.0 >> TICK_BITS).unwrap_or(u32::MAX)
-}
-
-impl Line {
-    fn present(&self, now: Mono, policy: &Policy) -> u64 {
-        policy.repaid(now.0.saturating_sub(u64::from(self.base_tick) << TICK_BITS))
-    }
-
-    fn scan(&self, now: Mono, policy: &Policy, tag: u64) -> Scan {
-        let present = self.present(now, policy);
-        let mut scan = Scan {
-            hit: None,
-            free: None,
-            live_count: 0,
-        };
-        for slot in 0..SLOTS_PER_LINE {
-            let debt = self.due[slot].saturating_sub(present);
-            if debt == 0 {
-                scan.free = Some(slot);
-                continue;
-            }
-            scan.live_count += 1;
-            if self.tag_high[slot] == (tag >> 16) as u32 && self.tag_low[slot] == tag as u16 {
-                scan.hit = Some((slot, debt));
-            }
-        }
-        scan
-    }
-
-    fn write(&mut self, now: Mono, policy: &Policy, slot: usize, tag: u64, debt: u64) {
-        if self.present(now, policy) > REBASE_UNITS {
-            self.move_base(now, policy, policy, |_, debt| debt);
-        }
-        self.due[slot] = self.present(now, policy) + debt; // at most 2^62 and 2^62, or 2^63 for a counter's two windows
-        self.tag_high[slot] = (tag >> 16) as u32;
-        self.tag_low[slot] = tag as u16;
-    }
-
-    /// Counts the line from `now`'s tick on, in the units of `to`; `carry` turns a slot's debt into one of `to`.
-    fn move_base(
-        &mut self,
-        now: Mono,
-        from: &Policy,
-        to: &Policy,
-        mut carry: impl FnMut(usize, u64) -> u64,
-    ) {
-        let old_present = self.present(now, from);
-        self.base_tick = tick_of(now);
-        let new_present = self.present(now, to);
-        for (slot, due) in self.due.iter_mut().enumerate() {
-            let debt = match due.saturating_sub(old_present) {
-                0 => 0,
-                debt => carry(slot, debt),
-            };
-            *due = if debt == 0 { 0 } else { new_present + debt };
-        }
-    }
-
-    fn has_spilled(&self, now: Mono) -> bool {
-        self.spilled_until_tick > tick_of(now)
-    }
-
-    /// Remembers that a key of this home lives elsewhere for `full_in_ns`.
-    fn mark_spilled(&mut self, now: Mono, full_in_ns: Option<u64>) {
-        let until = full_in_ns.map_or(u32::MAX, |ns| tick_of(now.plus_ns(ns)).saturating_add(1));
-        self.spilled_until_tick = self.spilled_until_tick.max(until);
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Slot { line: u32, slot: u8 },
     Overflow,
+}
+
+impl Place {
+    #[inline]
+    const fn at(line: usize, slot: usize) -> Self {
+        Self::Slot {
+            line: line as u32, // bounded by `new`
+            slot: slot as u8,
+        }
+    }
 }
 
 /// A decision that has charged nothing yet; plain data. Charge it with [`KeyedLimiter::charge`] before the table is written again.
@@ -166,8 +82,6 @@ enum Place {
 pub struct Probe {
     /// What the limit says.
     pub verdict: Verdict,
-    /// For an admitted caller of a leaky bucket: nanoseconds until its turn ([`Decision::pace_ns`]).
-    pub pace_ns: u64,
     key: Key,
     now: Mono,
     cost: u32,
@@ -187,7 +101,7 @@ impl Probe {
 pub struct KeyedLimiter {
     rule: Rule,
     sketch: Sketch,
-    hasher: SipHasher13,
+    names: NameHash,
     lines: Box<[Line]>,
     /// Words of each slot beside its debt, `words_each` per slot.
     words: Box<[u64]>,
@@ -219,7 +133,7 @@ impl KeyedLimiter {
         Self {
             rule: spec.rule,
             sketch: Sketch::new(now, lines * SLOTS_PER_LINE, policy, spec.overflow),
-            hasher: SipHasher13::new_with_key(&spec.secret),
+            names: NameHash::new(&spec.secret),
             lines: alloc::vec![Line::default(); lines].into_boxed_slice(),
             words: alloc::vec![0; lines * SLOTS_PER_LINE * words_each].into_boxed_slice(),
             words_each,
@@ -229,38 +143,41 @@ impl KeyedLimiter {
         }
     }
 
-    /// The key of some bytes (a user id, a device hash, an address prefix).
-    pub fn key(&self, bytes: &[u8]) -> Key {
-        let mut hasher = self.hasher;
-        hasher.write(bytes);
+    /// The key of a name (a user id, a device hash, an address prefix), of at most [`NAME_BYTES_MAX`] bytes.
+    #[inline]
+    pub fn key(&self, name: &[u8]) -> Key {
         Key {
-            hash: hasher.finish(),
+            hash: self.names.of(name),
         }
+    }
+
+    /// Has the key's home line brought into the cache. For a batch: all keys first, then the decisions, so that the
+    /// lines come at one time and not one after the other. Changes nothing.
+    #[inline]
+    pub fn touch(&self, key: Key) {
+        core::hint::black_box(self.lines[self.home_of(key)].word());
     }
 
     /// Decides `cost` tokens for `key`, charges nothing, and says where the charge would go.
     ///
     /// A `now` before the last charge counts as that charge's instant (B02).
     pub fn probe(&mut self, now: Mono, key: Key, cost: u32) -> Probe {
+        self.judge(now, key, cost)
+    }
+
+    #[inline(always)] // once for probes and once for what is settled at once, without a probe in memory
+    fn judge(&mut self, now: Mono, key: Key, cost: u32) -> Probe {
         let now = now.max(self.last);
         let (place, debt) = self.locate(now, key);
-        let Decision { verdict, pace_ns } = match place {
+        let verdict = match place {
             Place::Slot { line, slot } => {
-                let words = &self.words[self.words_of(line, slot)];
+                let words = self.words_of(line, slot);
                 self.rule.decide(now, debt, words, cost)
             }
-            Place::Overflow => {
-                self.overflow_total += 1;
-                let cells = self.sketch.cells(key.place(), key.tag());
-                Decision {
-                    verdict: self.sketch.check(now, cells, cost),
-                    pace_ns: 0,
-                }
-            }
+            Place::Overflow => self.decide_overflow(now, key, cost),
         };
         Probe {
             verdict,
-            pace_ns,
             key,
             now,
             cost,
@@ -270,48 +187,105 @@ impl KeyedLimiter {
         }
     }
 
+    #[cold]
+    fn decide_overflow(&mut self, now: Mono, key: Key, cost: u32) -> Verdict {
+        self.overflow_total += 1;
+        let cells = self.sketch.cells(key.place(), key.tag().bits());
+        self.sketch.check(now, cells, cost)
+    }
+
     /// Charges an allowed probe. Nothing may have been charged to this table since the probe was made.
     pub fn charge(&mut self, probe: Probe) {
         assert!(probe.verdict.is_allow(), "only what passes is charged");
-        assert_eq!(
-            probe.writes_count, self.writes_count,
+        assert!(
+            probe.writes_count == self.writes_count,
             "a probe is charged before the table is written again"
         );
+        self.settle(&probe);
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, probe: &Probe) {
         self.writes_count += 1;
         if probe.cost == 0 {
             return;
         }
         self.last = probe.now;
         let Place::Slot { line, slot } = probe.place else {
-            let cells = self.sketch.cells(probe.key.place(), probe.key.tag());
-            self.sketch.charge(probe.now, cells, probe.cost);
-            return;
+            return self.charge_overflow(probe);
         };
-        let words = self.words_of(line, slot);
-        let debt = self
-            .rule
-            .charge(probe.now, probe.debt, &mut self.words[words], probe.cost);
+        let debt = if self.words_each == 0 {
+            self.rule.policy().charged(probe.debt, probe.cost)
+        } else {
+            let words = self.words_range(line, slot);
+            self.rule
+                .charge(probe.now, probe.debt, &mut self.words[words], probe.cost)
+        };
         let policy = self.rule.policy();
         let home = self.home_of(probe.key);
         if line as usize != home {
             self.lines[home].mark_spilled(probe.now, policy.repay_ns(debt));
         }
-        self.lines[line as usize].write(
-            probe.now,
-            policy,
-            usize::from(slot),
-            probe.key.tag(),
-            debt,
-        );
+        let line = &mut self.lines[line as usize];
+        line.name(usize::from(slot), probe.key.tag());
+        let present = line.present(probe.now, policy);
+        line.owe(probe.now, present, policy, usize::from(slot), debt);
+    }
+
+    #[cold]
+    fn charge_overflow(&mut self, probe: &Probe) {
+        let cells = self.sketch.cells(probe.key.place(), probe.key.tag().bits());
+        self.sketch.charge(probe.now, cells, probe.cost);
     }
 
     /// Probes and, when allowed, charges: for a limit that stands alone.
+    #[inline]
     pub fn take(&mut self, now: Mono, key: Key, cost: u32) -> Verdict {
-        let probe = self.probe(now, key, cost);
+        if let Some(verdict) = self.take_at_home(now, key, cost) {
+            return verdict;
+        }
+        self.take_anywhere(now, key, cost)
+    }
+
+    #[inline(never)]
+    fn take_anywhere(&mut self, now: Mono, key: Key, cost: u32) -> Verdict {
+        let probe = self.judge(now, key, cost);
         if probe.verdict.is_allow() {
-            self.charge(probe);
+            self.settle(&probe);
         }
         probe.verdict
+    }
+
+    /// The same in one go for what is common: a bucket whose key is in its home line. `None`: it is not so.
+    #[inline(always)] // twelve registers and an answer in memory are more than its work
+    fn take_at_home(&mut self, now: Mono, key: Key, cost: u32) -> Option<Verdict> {
+        if self.words_each != 0 {
+            return None;
+        }
+        let home = self.home_of(key);
+        let (line, policy) = (&mut self.lines[home], self.rule.policy());
+        let slot = line.find(key.tag())?;
+        let now = now.max(self.last);
+        let present = line.present(now, policy);
+        let debt = line.debt(slot, present);
+        let verdict = policy.decide(debt, cost);
+        if verdict.is_allow() && cost > 0 {
+            line.owe(now, present, policy, slot, policy.charged(debt, cost));
+            self.last = now;
+            self.writes_count += 1;
+        }
+        Some(verdict)
+    }
+
+    /// For an admitted caller of a leaky bucket: nanoseconds until its turn, rounded up. 0 for every other kind, and for
+    /// a key without a slot.
+    pub fn pace_ns(&self, probe: &Probe) -> u64 {
+        match self.rule.kind() {
+            Kind::LeakyBucket if probe.verdict.is_allow() && !probe.is_overflow() => {
+                self.rule.policy().repay_ns(probe.debt).unwrap_or(0)
+            }
+            _ => 0,
+        }
     }
 
     /// Gives `tokens` of an earlier charge back, never above the burst (B11). The caller refunds each charge at most
@@ -321,10 +295,11 @@ impl KeyedLimiter {
         let (Place::Slot { line, slot }, debt @ 1..) = self.locate(now, key) else {
             return;
         };
-        let words = self.words_of(line, slot);
+        let words = self.words_range(line, slot);
         let debt = self.rule.refund(debt, &mut self.words[words], tokens);
         let line = &mut self.lines[line as usize];
-        line.write(now, self.rule.policy(), usize::from(slot), key.tag(), debt);
+        let present = line.present(now, self.rule.policy());
+        line.owe(now, present, self.rule.policy(), usize::from(slot), debt);
         self.last = now;
         self.writes_count += 1;
     }
@@ -335,7 +310,7 @@ impl KeyedLimiter {
         let (Place::Slot { line, slot }, debt) = self.locate(now, key) else {
             return None;
         };
-        let words = &self.words[self.words_of(line, slot)];
+        let words = self.words_of(line, slot);
         let remaining = match debt {
             0 => self.rule.policy().capacity(),
             _ => self.rule.remaining(now, debt, words),
@@ -357,8 +332,8 @@ impl KeyedLimiter {
         let (Place::Slot { line, slot }, debt) = self.locate(now, probe.key) else {
             return None;
         };
-        let words = &self.words[self.words_of(line, slot)];
-        match self.rule.decide(now, debt, words, remaining + 1).verdict {
+        let words = self.words_of(line, slot);
+        match self.rule.decide(now, debt, words, remaining + 1) {
             Verdict::Wait { retry_after_ns } => Some((remaining, retry_after_ns)),
             Verdict::Allow { .. } | Verdict::Never => None,
         }
@@ -411,7 +386,8 @@ impl KeyedLimiter {
         let (mut seen, mut live) = (0u64, 0u64);
         for line in self.lines.iter().step_by(step) {
             seen += 1;
-            live += u64::from(line.scan(now, self.rule.policy(), 0).live_count);
+            let present = line.present(now, self.rule.policy());
+            live += u64::from(line.room(present).live_count);
         }
         live * self.lines.len() as u64 / seen
     }
@@ -440,12 +416,21 @@ impl KeyedLimiter {
             + Sketch::bytes_for(slots)
     }
 
-    /// Where the words of a slot are.
-    fn words_of(&self, line: u32, slot: u8) -> core::ops::Range<usize> {
+    /// The words of a slot.
+    #[inline]
+    fn words_of(&self, line: u32, slot: u8) -> &[u64] {
+        if self.words_each == 0 {
+            return &[];
+        }
+        &self.words[self.words_range(line, slot)]
+    }
+
+    fn words_range(&self, line: u32, slot: u8) -> core::ops::Range<usize> {
         let start = (line as usize * SLOTS_PER_LINE + usize::from(slot)) * self.words_each;
         start..start + self.words_each
     }
 
+    #[inline]
     fn line_at(&self, hash: u64) -> usize {
         let scaled = (u128::from(hash) * self.lines.len() as u128) >> 64; // below the number of lines
         scaled as usize
@@ -457,35 +442,50 @@ impl KeyedLimiter {
         self.line_at(key.place().wrapping_mul(SPREAD))
     }
 
+    #[inline]
     fn home_of(&self, key: Key) -> usize {
         self.line_at(key.place())
     }
 
     /// Where the key lives and what it owes, or where it would go.
+    #[inline]
     fn locate(&self, now: Mono, key: Key) -> (Place, u64) {
-        let at = |line: usize, slot: usize| Place::Slot {
-            line: line as u32,
-            slot: slot as u8,
-        }; // bounded by `new`
         let home = self.home_of(key);
-        let policy = self.rule.policy();
-        let here = self.lines[home].scan(now, policy, key.tag());
-        if let Some((slot, debt)) = here.hit {
-            return (at(home, slot), debt);
+        let line = &self.lines[home];
+        let present = line.present(now, self.rule.policy());
+        match line.find(key.tag()) {
+            Some(slot) => (Place::at(home, slot), line.debt(slot, present)),
+            None => {
+                let here = line.room(present);
+                match here.free {
+                    Some(slot) if here.live_count < CROWDED && !line.has_spilled(now) => {
+                        (Place::at(home, slot), 0)
+                    }
+                    _ => self.locate_elsewhere(now, key, home, here),
+                }
+            }
         }
+    }
+
+    /// The same for a key that its home does not know, when that is crowded or has keys that live elsewhere.
+    #[inline(never)]
+    fn locate_elsewhere(&self, now: Mono, key: Key, home: usize, here: Room) -> (Place, u64) {
         let crowded = here.live_count >= CROWDED;
-        if crowded || self.lines[home].has_spilled(now) {
-            let other = self.other_of(key);
-            let there = self.lines[other].scan(now, policy, key.tag());
-            if let Some((slot, debt)) = there.hit {
-                return (at(other, slot), debt);
-            }
-            if let (true, Some(slot)) = (crowded && there.live_count < here.live_count, there.free)
-            {
-                return (at(other, slot), 0);
-            }
+        let at = self.other_of(key);
+        let other = &self.lines[at];
+        let present = other.present(now, self.rule.policy());
+        let known = other.find(key.tag());
+        if let Some(slot) = known
+            && let debt @ 1.. = other.debt(slot, present)
+        {
+            return (Place::at(at, slot), debt);
+        }
+        let there = other.room(present);
+        let slot = known.or(there.free); // a tag is in a line once at most
+        if let (true, Some(slot)) = (crowded && there.live_count < here.live_count, slot) {
+            return (Place::at(at, slot), 0);
         }
         here.free
-            .map_or((Place::Overflow, 0), |slot| (at(home, slot), 0))
+            .map_or((Place::Overflow, 0), |slot| (Place::at(home, slot), 0))
     }
 }

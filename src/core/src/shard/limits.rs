@@ -73,7 +73,7 @@ impl Limits {
     pub fn told(&self, dim: Dim, judged: &Judged) -> Told {
         Told {
             quota: self.quota(dim, judged),
-            pace_ms: judged.pace_ms(),
+            pace_ms: self.dimensions[dim as usize].pace_ms(judged),
         }
     }
 

@@ -227,7 +227,7 @@ pub fn dry_run(v: &Value) -> Judged {
             &mut watched
         };
         let probe = at.table.probe(Mono(0), at.key, 1);
-        let label = match (probe.verdict.is_allow(), probe.pace_ns) {
+        let label = match (probe.verdict.is_allow(), at.table.pace_ns(&probe)) {
             (true, 0) => "PASSED",
             (true, _) => "DELAYED",
             (false, _) => "REJECTED",
