@@ -32,6 +32,11 @@ impl<'a> CommandWriter<'a> {
         }
     }
 
+    /// Goes on with a command whose beginning is at the end of `out` already (a template), `left` parts before its end.
+    pub fn resume(out: &'a mut Vec<u8>, left: usize) -> Self {
+        Self { out, left }
+    }
+
     /// The next part: any bytes.
     ///
     /// # Panics
@@ -106,6 +111,15 @@ mod tests {
             out,
             b"*3\r\n$1\r\nX\r\n$1\r\n0\r\n$20\r\n18446744073709551615\r\n"
         );
+    }
+
+    #[test]
+    fn a_template_is_gone_on_with() {
+        let mut out = b"*2\r\n$3\r\nGET\r\n".to_vec();
+        let mut writer = CommandWriter::resume(&mut out, 1);
+        writer.part(b"a");
+        writer.finish();
+        assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n");
     }
 
     #[test]

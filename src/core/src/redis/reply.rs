@@ -1,0 +1,548 @@
+//! What a script's reply says, strictly: the codes of `lua/README.md`, each with the fields and ranges that it has.
+//!
+//! Called by links with a reply that the scanner found whole, after they have dealt with errors that name a way on
+//! (NOSCRIPT, MOVED ...). A reply of another shape is a fault of the connection: it may be the answer to something else.
+//! Nothing panics on what a peer sends, nothing is allocated.
+
+use crate::ask::{Books, Held, LedgerAnswer, LedgerOp, Mode, ReservationState};
+use crate::ledger::SkuState;
+use crate::limits::{RESERVATIONS_MAX, UNITS_MAX};
+use crate::time::WallMs;
+use weir_proto::ids::{ReservationId, SkuKey, UserId};
+use weir_proto::resp::{Items, Value};
+
+/// How a reply is not what was asked for. The link closes; what was asked is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShapeFault {
+    /// An error reply: what it means is the link's to say.
+    Error,
+    /// No list, or one whose length is not its code's.
+    Length,
+    /// An element is of another type, or out of its range.
+    Field,
+    /// A code that no script has, or not this one.
+    Code(i64),
+    /// Books that do not balance.
+    Books,
+}
+
+/// What kind of ask a reply answers: which codes it may have. One byte to remember per ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A reserve.
+    Reserve,
+    /// A lookup.
+    Lookup,
+    /// Confirm, settle, release, late payment.
+    Move,
+    /// Open, close, mode, restock.
+    Ops,
+}
+
+impl Asked {
+    /// The kind of `op`.
+    pub const fn of(op: &LedgerOp) -> Self {
+        match op {
+            LedgerOp::Reserve(_) => Self::Reserve,
+            LedgerOp::Lookup(_) => Self::Lookup,
+            LedgerOp::Confirm(_)
+            | LedgerOp::Settle(_)
+            | LedgerOp::Release(_)
+            | LedgerOp::PaidLate(_) => Self::Move,
+            LedgerOp::Open(_)
+            | LedgerOp::Close(_)
+            | LedgerOp::SetMode(_)
+            | LedgerOp::Restock(_) => Self::Ops,
+        }
+    }
+
+    const fn may_have(self, code: i64) -> bool {
+        match self {
+            Self::Reserve => matches!(code, 0..=10),
+            Self::Lookup => matches!(code, 7 | 11 | 12),
+            Self::Move => matches!(code, 13..=15),
+            Self::Ops => matches!(code, 4 | 7..=10 | 16),
+        }
+    }
+}
+
+/// Why a mode was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// The operator's mode.
+    Mode,
+    /// The SKU is frozen.
+    Frozen,
+    /// This instance's policy is older than the SKU's: it must load the new one.
+    OldPolicy,
+}
+
+/// A decision of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The answer to the ask.
+    pub answer: LedgerAnswer,
+    /// This grant took the last unit, and the SKU is sold out in that epoch from now on.
+    pub sells_out: Option<u64>,
+    /// With `ModeRefused`, why.
+    pub pause: Option<Pause>,
+}
+
+/// What reopen, freeze and thaw come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stepped {
+    /// The epoch after it.
+    pub epoch: u64,
+    /// The version of what is shown after it.
+    pub version: u64,
+    /// False when there was nothing to do.
+    pub changed: bool,
+}
+
+/// Integers of a reply behind its code; more than any code has.
+const FIELDS_MAX: usize = 6;
+
+/// The code and fields of a reply that has integers only.
+struct Fields {
+    code: i64,
+    fields: [i64; FIELDS_MAX],
+}
+
+impl Fields {
+    fn read(reply: &Value<'_>, len_of: fn(i64) -> Option<usize>) -> Result<Self, ShapeFault> {
+        let mut items = list(reply)?;
+        let code = integer(items.next())?;
+        let len = len_of(code).ok_or(ShapeFault::Code(code))?;
+        if items.len() != len {
+            return Err(ShapeFault::Length);
+        }
+        let mut fields = [0; FIELDS_MAX];
+        for field in fields.iter_mut().take(len) {
+            *field = integer(items.next())?;
+        }
+        Ok(Self { code, fields })
+    }
+
+    fn within(&self, at: usize, most: u64) -> Result<u64, ShapeFault> {
+        within(self.fields[at], most)
+    }
+
+    fn held(&self, ids_above: u64) -> Result<Held, ShapeFault> {
+        let number = self.within(0, RESERVATIONS_MAX)?;
+        let quantity = u32::try_from(self.fields[2]).map_err(|_| ShapeFault::Field)?;
+        if number == 0 || quantity == 0 {
+            return Err(ShapeFault::Field);
+        }
+        let reservation = ids_above.checked_add(number).ok_or(ShapeFault::Field)?;
+        Ok(Held {
+            reservation: ReservationId(reservation),
+            state: state(self.fields[1])?,
+            quantity,
+        })
+    }
+
+    fn books(&self) -> Result<Books, ShapeFault> {
+        let mut units = [0; 5];
+        for (at, unit) in units.iter_mut().enumerate() {
+            *unit = self.within(at, UNITS_MAX)?;
+        }
+        books(units)
+    }
+}
+
+/// Fields behind each code of a step of the ledger.
+fn fields_of_answer(code: i64) -> Option<usize> {
+    match code {
+        0 => Some(5),
+        1 | 3 | 11 | 13 | 14 => Some(3),
+        2 => Some(1),
+        8 => Some(2),
+        4..=7 | 9 | 10 | 12 | 15 => Some(0),
+        16 => Some(5),
+        _ => None,
+    }
+}
+
+fn fields_of_step(code: i64) -> Option<usize> {
+    match code {
+        7 => Some(0),
+        17 => Some(3),
+        _ => None,
+    }
+}
+
+/// Reads the answer to an ask of the ledger; `ids_above` as in its [`StepPlan`](super::step::StepPlan).
+/// # Errors
+/// What of the reply is not of the codes that this kind of ask has.
+pub fn answer(asked: Asked, ids_above: u64, reply: &Value<'_>) -> Result<Decided, ShapeFault> {
+    let found = Fields::read(reply, fields_of_answer)?;
+    if !asked.may_have(found.code) {
+        return Err(ShapeFault::Code(found.code));
+    }
+    let held = || found.held(ids_above);
+    let mut decided = Decided {
+        answer: LedgerAnswer::NotOpen,
+        sells_out: None,
+        pause: None,
+    };
+    decided.answer = match found.code {
+        0 => {
+            let epoch = found.within(3, UNITS_MAX)?;
+            decided.sells_out = flag(found.fields[4])?.then_some(epoch);
+            LedgerAnswer::Granted(granted(held()?)?)
+        }
+        1 => LedgerAnswer::Repeated(held()?),
+        2 => LedgerAnswer::SoldOut {
+            epoch: found.within(0, UNITS_MAX)?,
+        },
+        3 => LedgerAnswer::AlreadyHolds(held()?),
+        4 => LedgerAnswer::RequestIdConflict,
+        5 => LedgerAnswer::ReplayRejected,
+        6 => LedgerAnswer::Tombstoned,
+        7 => LedgerAnswer::NotOpen,
+        8 => {
+            decided.pause = Some(match found.fields[1] {
+                0 => Pause::Mode,
+                1 => Pause::Frozen,
+                2 => Pause::OldPolicy,
+                _ => return Err(ShapeFault::Field),
+            });
+            LedgerAnswer::ModeRefused(mode(found.fields[0])?)
+        }
+        9 => LedgerAnswer::QuantityRefused,
+        10 => LedgerAnswer::TableFull,
+        11 => LedgerAnswer::Found(held()?),
+        12 => LedgerAnswer::NotFound,
+        13 => LedgerAnswer::Now(held()?),
+        14 => LedgerAnswer::StepRefused(held()?),
+        15 => LedgerAnswer::NoReservation,
+        16 => LedgerAnswer::OpsDone(found.books()?),
+        other => return Err(ShapeFault::Code(other)),
+    };
+    Ok(decided)
+}
+
+/// Reads what a reopen, freeze or thaw came to; `None`: the SKU was never opened.
+/// # Errors
+/// What of the reply is not that.
+pub fn stepped(reply: &Value<'_>) -> Result<Option<Stepped>, ShapeFault> {
+    let found = Fields::read(reply, fields_of_step)?;
+    if found.code == 7 {
+        return Ok(None);
+    }
+    Ok(Some(Stepped {
+        epoch: found.within(0, UNITS_MAX)?,
+        version: found.within(1, UNITS_MAX)?,
+        changed: flag(found.fields[2])?,
+    }))
+}
+
+/// A SKU's state and a page of its winners.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page<'a> {
+    /// The state.
+    pub state: SkuState,
+    /// Grows with each change of what instances are shown.
+    pub version: u64,
+    /// Version of the policy that opened it.
+    pub policy: u64,
+    /// Redis' time.
+    pub now: WallMs,
+    /// Why no new reservation is let in; empty when it is not frozen.
+    pub frozen: &'a [u8],
+    /// Where the next page begins; 0 when this was the last one.
+    pub cursor: u64,
+    /// Users of this page, who hold or bought; one may come twice.
+    pub winners: Winners<'a>,
+}
+
+/// Users of a page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Winners<'a>(Items<'a>);
+
+impl Iterator for Winners<'_> {
+    type Item = Result<UserId, ShapeFault>;
+
+    /// Ends behind the first fault.
+    fn next(&mut self) -> Option<Self::Item> {
+        let user = self.0.next()?;
+        let user = decimal(Some(user)).map(UserId);
+        self.0.next()?; // the number of the reservation
+        Some(user)
+    }
+}
+
+/// Reads a snapshot of `sku`; `None`: it was never opened.
+/// # Errors
+/// What of the reply is not one.
+pub fn page<'a>(sku: SkuKey, reply: &Value<'a>) -> Result<Option<Page<'a>>, ShapeFault> {
+    let mut items = list(reply)?;
+    match (integer(items.next())?, items.len()) {
+        (7, 0) => return Ok(None),
+        (18, 19) => {}
+        (7 | 18, _) => return Err(ShapeFault::Length),
+        (other, _) => return Err(ShapeFault::Code(other)),
+    }
+    let version = within(integer(items.next())?, UNITS_MAX)?;
+    let epoch = within(integer(items.next())?, UNITS_MAX)?;
+    let sold_out = flag(integer(items.next())?)?;
+    let open = flag(integer(items.next())?)?;
+    let mode = mode(integer(items.next())?)?;
+    let is_frozen = flag(integer(items.next())?)?;
+    let policy = decimal(items.next())?;
+    let quantity_max = integer(items.next())?;
+    let once_per_activity = flag(integer(items.next())?)?;
+    let mut units = [0; 5];
+    for unit in &mut units {
+        *unit = within(integer(items.next())?, UNITS_MAX)?;
+    }
+    let reservations = integer(items.next())?;
+    let now = integer(items.next())?;
+    let frozen = items.next().as_ref().and_then(Value::text);
+    let frozen = frozen.ok_or(ShapeFault::Field)?;
+    let cursor = decimal(items.next())?;
+    let Some(Value::Array(winners)) = items.next() else {
+        return Err(ShapeFault::Field);
+    };
+    if is_frozen == frozen.is_empty() || winners.len() % 2 != 0 {
+        return Err(ShapeFault::Field);
+    }
+    Ok(Some(Page {
+        state: SkuState {
+            sku,
+            open,
+            mode,
+            quantity_max: u32::try_from(quantity_max).map_err(|_| ShapeFault::Field)?,
+            once_per_activity,
+            books: books(units)?,
+            epoch,
+            sold_out,
+            reservations: u32::try_from(reservations).map_err(|_| ShapeFault::Field)?,
+        },
+        version,
+        policy,
+        now: WallMs(u64::try_from(now).map_err(|_| ShapeFault::Field)?),
+        frozen,
+        cursor,
+        winners: Winners(winners),
+    }))
+}
+
+fn list<'a>(reply: &Value<'a>) -> Result<Items<'a>, ShapeFault> {
+    match reply {
+        Value::Array(items) => Ok(items.clone()),
+        Value::Error(_) => Err(ShapeFault::Error),
+        _ => Err(ShapeFault::Length),
+    }
+}
+
+fn integer(value: Option<Value<'_>>) -> Result<i64, ShapeFault> {
+    match value {
+        Some(Value::Integer(integer)) => Ok(integer),
+        Some(_) => Err(ShapeFault::Field),
+        None => Err(ShapeFault::Length),
+    }
+}
+
+/// A number that travels as a text.
+fn decimal(value: Option<Value<'_>>) -> Result<u64, ShapeFault> {
+    let text = value.as_ref().and_then(Value::text);
+    let text = text.filter(|text| text.iter().all(u8::is_ascii_digit)); // `parse` takes a plus, too
+    let text = text.and_then(|text| core::str::from_utf8(text).ok());
+    text.and_then(|text| text.parse().ok())
+        .ok_or(ShapeFault::Field)
+}
+
+fn within(value: i64, most: u64) -> Result<u64, ShapeFault> {
+    let value = u64::try_from(value).ok();
+    value
+        .filter(|&value| value <= most)
+        .ok_or(ShapeFault::Field)
+}
+
+fn flag(value: i64) -> Result<bool, ShapeFault> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(ShapeFault::Field),
+    }
+}
+
+fn mode(value: i64) -> Result<Mode, ShapeFault> {
+    match value {
+        0 => Ok(Mode::Normal),
+        1 => Ok(Mode::Degraded),
+        2 => Ok(Mode::QueueOnly),
+        3 => Ok(Mode::Closed),
+        _ => Err(ShapeFault::Field),
+    }
+}
+
+fn state(value: i64) -> Result<ReservationState, ShapeFault> {
+    use ReservationState::{Closed, Confirmed, Failed, PaidLate, Reserved, Settled};
+    match value {
+        0 => Ok(Reserved),
+        1 => Ok(Confirmed),
+        2 => Ok(Settled),
+        3 => Ok(Closed),
+        4 => Ok(Failed),
+        5 => Ok(PaidLate),
+        _ => Err(ShapeFault::Field),
+    }
+}
+
+fn granted(held: Held) -> Result<Held, ShapeFault> {
+    if held.state == ReservationState::Reserved {
+        Ok(held)
+    } else {
+        Err(ShapeFault::Field)
+    }
+}
+
+fn books([total, free, held, sold, quarantined]: [u64; 5]) -> Result<Books, ShapeFault> {
+    let books = Books {
+        total,
+        free,
+        held,
+        sold,
+        quarantined,
+    };
+    if books.balance() {
+        Ok(books)
+    } else {
+        Err(ShapeFault::Books)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use weir_proto::ids::{ActivityId, SkuId};
+    use weir_proto::resp::read;
+
+    fn integers(list: &[i64]) -> String {
+        let items: String = list.iter().map(|item| format!(":{item}\r\n")).collect();
+        format!("*{}\r\n{items}", list.len())
+    }
+
+    fn told(asked: Asked, list: &[i64]) -> Result<LedgerAnswer, ShapeFault> {
+        let reply = integers(list);
+        answer(asked, 100, &read(reply.as_bytes())).map(|decided| decided.answer)
+    }
+
+    const HELD: Held = Held {
+        reservation: ReservationId(107),
+        state: ReservationState::Confirmed,
+        quantity: 2,
+    };
+
+    #[test]
+    fn each_code_is_its_answer() {
+        let granted = integers(&[0, 7, 0, 2, 5, 1]);
+        let decided = answer(Asked::Reserve, 100, &read(granted.as_bytes())).unwrap();
+        let held = Held {
+            state: ReservationState::Reserved,
+            ..HELD
+        };
+        assert_eq!(decided.answer, LedgerAnswer::Granted(held));
+        assert_eq!(decided.sells_out, Some(5));
+        let frozen = integers(&[8, 2, 1]);
+        let decided = answer(Asked::Reserve, 100, &read(frozen.as_bytes())).unwrap();
+        assert_eq!(decided.answer, LedgerAnswer::ModeRefused(Mode::QueueOnly));
+        assert_eq!(decided.pause, Some(Pause::Frozen));
+        for (asked, list, wanted) in [
+            (
+                Asked::Reserve,
+                &[1, 7, 1, 2][..],
+                LedgerAnswer::Repeated(HELD),
+            ),
+            (Asked::Reserve, &[2, 9], LedgerAnswer::SoldOut { epoch: 9 }),
+            (
+                Asked::Reserve,
+                &[3, 7, 1, 2],
+                LedgerAnswer::AlreadyHolds(HELD),
+            ),
+            (Asked::Reserve, &[6], LedgerAnswer::Tombstoned),
+            (Asked::Lookup, &[11, 7, 1, 2], LedgerAnswer::Found(HELD)),
+            (Asked::Lookup, &[12], LedgerAnswer::NotFound),
+            (Asked::Move, &[13, 7, 1, 2], LedgerAnswer::Now(HELD)),
+            (Asked::Move, &[15], LedgerAnswer::NoReservation),
+            (Asked::Ops, &[10], LedgerAnswer::TableFull),
+        ] {
+            assert_eq!(told(asked, list), Ok(wanted));
+        }
+    }
+
+    #[test]
+    fn another_shape_is_a_fault_and_never_an_answer() {
+        let other = |asked, list: &[i64]| told(asked, list).unwrap_err();
+        // Codes of another script: the reply of another ask.
+        assert_eq!(other(Asked::Lookup, &[5]), ShapeFault::Code(5));
+        assert_eq!(other(Asked::Reserve, &[12]), ShapeFault::Code(12));
+        assert_eq!(other(Asked::Move, &[7]), ShapeFault::Code(7));
+        assert_eq!(other(Asked::Ops, &[0, 1, 0, 1, 1, 0]), ShapeFault::Code(0));
+        assert_eq!(other(Asked::Reserve, &[19]), ShapeFault::Code(19));
+        assert_eq!(other(Asked::Reserve, &[-1]), ShapeFault::Code(-1));
+        assert_eq!(other(Asked::Reserve, &[]), ShapeFault::Length);
+        assert_eq!(other(Asked::Reserve, &[5, 1]), ShapeFault::Length);
+        assert_eq!(other(Asked::Reserve, &[2]), ShapeFault::Length);
+        let above = RESERVATIONS_MAX as i64 + 1;
+        for list in [
+            [1, 0, 1, 2],
+            [1, above, 1, 2],
+            [1, -7, 1, 2],
+            [1, 7, 6, 2],
+            [1, 7, 1, 0],
+            [1, 7, 1, 1 << 32],
+        ] {
+            assert_eq!(other(Asked::Reserve, &list), ShapeFault::Field, "{list:?}");
+        }
+        let granted_and_paid = [0, 7, 2, 2, 5, 0];
+        assert_eq!(other(Asked::Reserve, &granted_and_paid), ShapeFault::Field);
+        let unbalanced = [16, 10, 5, 5, 1, 0];
+        assert_eq!(other(Asked::Ops, &unbalanced), ShapeFault::Books);
+        for bytes in [
+            "+OK\r\n",
+            ":1\r\n",
+            "$-1\r\n",
+            "*-1\r\n",
+            "*1\r\n$1\r\n5\r\n",
+        ] {
+            let fault = answer(Asked::Reserve, 0, &read(bytes.as_bytes()));
+            assert!(fault.is_err(), "{bytes:?}");
+        }
+        let error = answer(Asked::Reserve, 0, &read(b"-OOM command not allowed\r\n"));
+        assert_eq!(error, Err(ShapeFault::Error));
+    }
+
+    #[test]
+    fn a_page_is_read_whole_or_not_at_all() {
+        let sku = SkuKey {
+            activity: ActivityId(1),
+            sku: SkuId(2),
+        };
+        let whole = "*20\r\n:18\r\n:7\r\n:3\r\n:1\r\n:1\r\n:2\r\n:1\r\n$1\r\n4\r\n:2\r\n:0\r\n:5\r\n:0\r\n:3\r\n:2\r\n:0\r\n\
+                     :9\r\n:1796066274335\r\n$8\r\nfailover\r\n$2\r\n17\r\n*4\r\n$1\r\n7\r\n$1\r\n1\r\n$1\r\n8\r\n$1\r\n2\r\n";
+        let found = page(sku, &read(whole.as_bytes())).unwrap().unwrap();
+        assert_eq!((found.version, found.policy, found.cursor), (7, 4, 17));
+        assert_eq!(found.state.books.held, 3);
+        assert_eq!(found.frozen, b"failover");
+        let users: Result<alloc::vec::Vec<UserId>, ShapeFault> = found.winners.collect();
+        assert_eq!(users, Ok(alloc::vec![UserId(7), UserId(8)]));
+        for (good, bad) in [
+            (":18\r\n", ":17\r\n"),
+            (":1796066274335", ":-1"),
+            ("$2\r\n17", "$2\r\n+7"),
+            ("$8\r\nfailover", "$0\r\n"),
+            (":5\r\n:0", ":6\r\n:0"),
+            (":2\r\n:1\r\n$1", ":4\r\n:1\r\n$1"),
+        ] {
+            assert!(whole.contains(good), "{good}");
+            let altered = whole.replacen(good, bad, 1);
+            assert!(page(sku, &read(altered.as_bytes())).is_err(), "{bad}");
+        }
+        assert_eq!(page(sku, &read(b"*1\r\n:7\r\n")), Ok(None));
+    }
+}
