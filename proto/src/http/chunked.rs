@@ -50,18 +50,18 @@ impl ChunkScan {
         loop {
             match self.step {
                 Step::Size => {
-                    let line_end_max = cursor.line_start + CHUNK_LINE_BYTES_MAX;
+                    let line_end_max = cursor.line_start() + CHUNK_LINE_BYTES_MAX;
                     let Some(line) = cursor.take_line(input, line_end_max, HttpReject::Chunk)?
                     else {
                         return Ok(false);
                     };
-                    let wire_bytes = cursor.line_start - body_start;
+                    let wire_bytes = cursor.line_start() - body_start;
                     self.size_line(&input[line.place], wire_bytes)?;
-                    self.trailer_start = cursor.line_start;
+                    self.trailer_start = cursor.line_start();
                 }
                 Step::Data { missing_bytes } => {
-                    let step_bytes = missing_bytes.min(input.len() - cursor.scan);
-                    cursor.scan += step_bytes;
+                    let step_bytes = missing_bytes.min(input.len() - cursor.at());
+                    cursor.step(step_bytes);
                     if step_bytes < missing_bytes {
                         self.step = Step::Data {
                             missing_bytes: missing_bytes - step_bytes,
@@ -77,10 +77,7 @@ impl ChunkScan {
                 },
                 Step::DataLf => match cursor.take_byte(input) {
                     None => return Ok(false),
-                    Some(b'\n') => {
-                        cursor.line_start = cursor.scan;
-                        self.step = Step::Size;
-                    }
+                    Some(b'\n') => self.step = Step::Size,
                     Some(_) => return Err(HttpReject::Chunk),
                 },
                 Step::Trailer => {
@@ -97,7 +94,8 @@ impl ChunkScan {
                         return Err(HttpReject::HeadTooLarge);
                     }
                     // RFC 9110 §6.5.1: checked, then dropped, whatever its name.
-                    field::split(&input[line.place], line.has_control)
+                    let (start, line_bytes) = (line.place.start, line.place.len());
+                    field::split(&input[start..], line_bytes, line.has_control)
                         .map_err(|_| HttpReject::Chunk)?;
                 }
             }

@@ -1,5 +1,5 @@
-//! Where each byte may stand, by one table, for the line, target, host and chunk readers; and the search for control bytes
-//! and colons, many bytes at a time.
+//! Where each byte may stand, by one table, for the line, target, host and chunk readers; and the usual ones of them, many
+//! bytes at a time.
 
 use wide::u8x16;
 
@@ -59,7 +59,9 @@ pub(super) fn run(bytes: &[u8], class: u8) -> usize {
 }
 
 /// Bytes looked at together.
-const BLOCK_BYTES: usize = 16;
+pub(super) const BLOCK_BYTES: usize = 16;
+/// As many bytes.
+pub(super) type Block = [u8; BLOCK_BYTES];
 
 /// Bytes that [`controls`] looks at, one bit each.
 const MARKED_BYTES: usize = 64;
@@ -67,37 +69,59 @@ const MARKED_BYTES: usize = 64;
 /// A bit for each control byte (RFC 5234's CTL: below 0x20 and DEL) among the first 64 of `bytes`; and how many those are.
 #[inline(always)]
 pub(super) fn controls(bytes: &[u8]) -> (u64, usize) {
-    let (space, del) = (u8x16::splat(0x20), u8x16::splat(0x7f));
-    let mark = |block: &[u8; MARKED_BYTES]| {
-        let blocks = block.as_chunks::<BLOCK_BYTES>().0.iter().rev();
-        blocks.fold(0, |marks, block| {
-            let block = u8x16::from(*block);
-            let found = (block.simd_lt(space) | block.simd_eq(del)).to_bitmask();
-            marks << BLOCK_BYTES | u64::from(found)
-        })
-    };
     if let Some(block) = bytes.first_chunk() {
-        return (mark(block), MARKED_BYTES);
+        return (marks_of_controls(block), MARKED_BYTES);
     }
     let mut block = [b' '; MARKED_BYTES];
     block[..bytes.len()].copy_from_slice(bytes);
-    (mark(&block), bytes.len())
+    (marks_of_controls(&block), bytes.len())
 }
 
-/// Where the first colon of `bytes` is.
 #[inline(always)]
-pub(super) fn until_colon(bytes: &[u8]) -> Option<usize> {
-    let colon = u8x16::splat(b':');
-    let mut rest = bytes;
-    while let Some((block, after)) = rest.split_first_chunk::<BLOCK_BYTES>() {
-        let marks = u8x16::from(*block).simd_eq(colon).to_bitmask();
-        if marks != 0 {
-            return Some(bytes.len() - rest.len() + marks.trailing_zeros() as usize);
-        }
-        rest = after;
-    }
-    let found = rest.iter().position(|&byte| byte == b':')?;
-    Some(bytes.len() - rest.len() + found)
+fn marks_of_controls(bytes: &[u8; MARKED_BYTES]) -> u64 {
+    let (space, del) = (u8x16::splat(b' '), u8x16::splat(0x7f));
+    let mark = |block: Block| {
+        let block = u8x16::from(block);
+        u64::from((block.simd_lt(space) | block.simd_eq(del)).to_bitmask())
+    };
+    let (blocks, _) = bytes.as_chunks();
+    mark(blocks[0]) | mark(blocks[1]) << 16 | mark(blocks[2]) << 32 | mark(blocks[3]) << 48
+}
+
+#[inline(always)]
+fn letters(block: u8x16) -> u8x16 {
+    ((block | u8x16::splat(0x20)) - u8x16::splat(b'a')).simd_lt(u8x16::splat(26))
+}
+
+/// How many bytes at the start of `block` are letters or hyphens, of which nearly every field name is made.
+#[inline(always)]
+pub(super) fn name_run(block: Block) -> usize {
+    let block = u8x16::from(block);
+    let found = letters(block) | block.simd_eq(u8x16::splat(b'-'));
+    (!found.to_bitmask()).trailing_zeros() as usize // bits from 16 on are set
+}
+
+/// A bit for each byte that is of [`PATH`] and of [`QUERY`] and no `%`; a few of both are left out.
+#[inline(always)]
+pub(super) fn plain_of_target(block: Block) -> u32 {
+    let block = u8x16::from(block);
+    let from_ampersand_to_semicolon =
+        (block - u8x16::splat(b'&')).simd_lt(u8x16::splat(b';' - b'&' + 1));
+    let underscores = block.simd_eq(u8x16::splat(b'_'));
+    (letters(block) | from_ampersand_to_semicolon | underscores).to_bitmask()
+}
+
+/// A bit for each byte of [`LABEL`], and one for each dot.
+#[inline(always)]
+pub(super) fn labels_and_dots(block: Block) -> (u32, u32) {
+    let block = u8x16::from(block);
+    let digits = (block - u8x16::splat(b'0')).simd_lt(u8x16::splat(10));
+    let marks = block.simd_eq(u8x16::splat(b'-')) | block.simd_eq(u8x16::splat(b'_'));
+    let dots = block.simd_eq(u8x16::splat(b'.'));
+    (
+        (letters(block) | digits | marks).to_bitmask(),
+        dots.to_bitmask(),
+    )
 }
 
 #[cfg(test)]
@@ -106,7 +130,7 @@ mod tests {
 
     /// Every byte at every place of more than a block, whatever follows it.
     #[test]
-    fn what_is_looked_for_many_at_a_time_is_found_at_its_place() {
+    fn control_bytes_are_marked_at_their_places() {
         for len in 0..=MARKED_BYTES + 2 {
             for at in 0..len {
                 for byte in 0..=255_u8 {
@@ -120,11 +144,37 @@ mod tests {
                             marks << 1 | u64::from(byte.is_ascii_control())
                         });
                         assert_eq!(controls(bytes), (marks, looked_at));
-                        let colon = bytes.iter().position(|&byte| byte == b':');
-                        assert_eq!(until_colon(bytes), colon, "{bytes:?}");
                     }
                 }
             }
         }
+    }
+
+    /// Every byte at every place of a block.
+    #[test]
+    fn what_is_told_of_a_block_is_what_the_table_says() {
+        for at in 0..BLOCK_BYTES {
+            for byte in 0..=255_u8 {
+                let mut block = [b'a'; BLOCK_BYTES];
+                block[at] = byte;
+                let others = u32::from(u16::MAX) & !(1 << at);
+                let run = if byte.is_ascii_alphabetic() || byte == b'-' {
+                    assert!(is(byte, TOKEN));
+                    BLOCK_BYTES
+                } else {
+                    at
+                };
+                assert_eq!(name_run(block), run, "{byte}");
+                let plain = plain_of_target(block);
+                assert_eq!(plain | 1 << at, u32::from(u16::MAX));
+                if plain >> at & 1 == 1 {
+                    assert!(is(byte, PATH) && is(byte, QUERY) && byte != b'%', "{byte}");
+                }
+                let (labels, dots) = labels_and_dots(block);
+                assert_eq!(labels, others | u32::from(is(byte, LABEL)) << at, "{byte}");
+                assert_eq!(dots, u32::from(byte == b'.') << at);
+            }
+        }
+        assert_eq!(plain_of_target(*b"/v1/Seckill/p_7-"), u32::from(u16::MAX));
     }
 }

@@ -7,14 +7,50 @@ use core::ops::Range;
 /// Offsets from the first byte of the request. `line_start <= scan`; no byte before `scan` is searched again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
-    pub(super) scan: usize,
-    pub(super) line_start: usize,
+    scan: usize,
+    line_start: usize,
     /// A control byte other than HTAB is in the open line, as far as it was looked at.
     has_control: bool,
-    /// A bit for each control byte of the block of bytes from `marks_from` to `marks_to`, the first one lowest.
+    controls: Controls,
+}
+
+/// Control bytes found ahead of the cursor.
+#[derive(Clone, Copy, Debug, Default)]
+struct Controls {
+    /// A bit for each one that was not taken yet, of the block of bytes from `from` on, the first one lowest.
     marks: u64,
-    marks_from: usize,
-    marks_to: usize,
+    from: usize,
+    /// The end of that block.
+    to: usize,
+}
+
+impl Controls {
+    /// Where the first one in `input` is that was not taken yet; at `from` at the earliest, when the block ends before.
+    /// Looks for all of a block at once.
+    #[inline(always)]
+    fn next(&mut self, input: &[u8], from: usize) -> Option<usize> {
+        while self.marks == 0 {
+            self.from = self.to.max(from); // a line's end may lie over a block's
+            let (marks, bytes) = class::controls(input.get(self.from..)?);
+            if bytes == 0 {
+                return None;
+            }
+            (self.marks, self.to) = (marks, self.from + bytes);
+        }
+        Some(self.from + self.marks.trailing_zeros() as usize)
+    }
+
+    fn take(&mut self) {
+        self.marks &= self.marks.wrapping_sub(1);
+    }
+
+    /// Drops those before `at`.
+    fn step_to(&mut self, at: usize) {
+        self.marks = match at.checked_sub(self.from) {
+            Some(bytes) if at < self.to => self.marks & u64::MAX << bytes, // a block has at most 64 bytes
+            _ => 0,
+        };
+    }
 }
 
 /// One line.
@@ -33,29 +69,49 @@ impl Cursor {
             scan: at,
             line_start: at,
             has_control: false,
-            marks: 0,
-            marks_from: at,
-            marks_to: at,
+            controls: Controls {
+                marks: 0,
+                from: at,
+                to: at,
+            },
         }
     }
 
-    /// Where the first control byte of `input` is that was not taken yet. Looks for all of a block at once.
+    /// What was taken ends here, or what was searched in vain.
+    pub(super) fn at(&self) -> usize {
+        self.scan
+    }
+
+    /// Where the open line begins.
+    pub(super) fn line_start(&self) -> usize {
+        self.line_start
+    }
+
+    /// Hands whole lines without control bytes to `line`, one after the other; false: it wants no more. Ends without a
+    /// word before a line that is not here yet, or has one: [`Self::take_line`] tells.
     #[inline(always)]
-    fn next_control(&mut self, input: &[u8]) -> Option<usize> {
-        if self.scan >= self.marks_to {
-            (self.marks, self.marks_to) = (0, self.scan); // behind the block: data of a chunk was taken
-        } else {
-            self.marks &= u64::MAX << (self.scan - self.marks_from); // a block has at most 64 bytes
+    pub(super) fn each_usual_line<E>(
+        &mut self,
+        seen: &[u8],
+        mut line: impl FnMut(Range<usize>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        if self.has_control {
+            return Ok(());
         }
-        while self.marks == 0 {
-            let (marks, bytes) = class::controls(&input[self.marks_to..]);
-            if bytes == 0 {
-                return None;
-            }
-            (self.marks, self.marks_from) = (marks, self.marks_to);
-            self.marks_to += bytes;
+        // In registers from line to line; what an error leaves behind is not read again.
+        let (mut start, mut controls) = (self.line_start, self.controls);
+        let mut goes_on = true;
+        while goes_on
+            && let Some(end) = controls.next(seen, start)
+            && seen.get(end..end + 2) == Some(b"\r\n")
+        {
+            goes_on = line(start..end)?;
+            controls.take();
+            controls.take(); // the LF; if that is behind the block, no mark is left
+            start = end + 2;
         }
-        Some(self.marks_from + self.marks.trailing_zeros() as usize)
+        (self.scan, self.line_start, self.controls) = (start, start, controls);
+        Ok(())
     }
 
     /// Takes the open line; `None` while its end has not arrived. The search for the end is the search for control bytes:
@@ -64,7 +120,6 @@ impl Cursor {
     /// # Errors
     /// `too_long` when the line does not end before `end_max`; `LineEnd` for a LF without CR (RFC 9112 §2.2 would let us
     /// take it; that is how two readers come to disagree). A bare CR is a control byte for whoever checks the line.
-    #[inline(always)] // one call per line: its parts are decided on at once
     pub(super) fn take_line(
         &mut self,
         input: &[u8],
@@ -73,18 +128,10 @@ impl Cursor {
     ) -> Result<Option<Line>, HttpReject> {
         let seen = &input[..input.len().min(end_max)];
         loop {
-            self.scan = self.next_control(input).unwrap_or(seen.len());
-            match (seen.get(self.scan), seen.get(self.scan + 1)) {
-                (Some(b'\r'), Some(b'\n')) => {
-                    let line = Line {
-                        place: self.line_start..self.scan,
-                        has_control: self.has_control,
-                    };
-                    self.scan += 2;
-                    self.line_start = self.scan;
-                    self.has_control = false;
-                    return Ok(Some(line));
-                }
+            let at = self.controls.next(seen, self.scan).unwrap_or(seen.len());
+            self.scan = at;
+            match (seen.get(at), seen.get(at + 1)) {
+                (Some(b'\r'), Some(b'\n')) => return Ok(Some(self.end_line(at))),
                 (Some(b'\n'), _) => return Err(HttpReject::LineEnd),
                 // A CR that came last may yet be the line's end.
                 (None, _) | (Some(b'\r'), None) => {
@@ -97,15 +144,37 @@ impl Cursor {
                 (Some(&byte), _) => {
                     self.has_control |= byte != b'\t';
                     self.scan += 1;
+                    self.controls.take();
                 }
             }
         }
     }
 
-    /// Takes one byte; `None` while it has not arrived.
+    /// `end`: where the CR of the open line's CRLF is, which is the first control byte that was not taken yet.
+    fn end_line(&mut self, end: usize) -> Line {
+        let line = Line {
+            place: self.line_start..end,
+            has_control: self.has_control,
+        };
+        self.step_to(end + 2);
+        self.has_control = false;
+        line
+    }
+
+    fn step_to(&mut self, at: usize) {
+        self.controls.step_to(at);
+        (self.scan, self.line_start) = (at, at);
+    }
+
+    /// Steps over bytes that are no part of a line; the next line begins after them.
+    pub(super) fn step(&mut self, bytes: usize) {
+        self.step_to(self.scan + bytes);
+    }
+
+    /// Takes one byte, which is no part of a line; `None` while it has not arrived.
     pub(super) fn take_byte(&mut self, input: &[u8]) -> Option<u8> {
         let byte = *input.get(self.scan)?;
-        self.scan += 1;
+        self.step(1);
         Some(byte)
     }
 }

@@ -26,7 +26,7 @@ pub use reject::HttpReject;
 use crate::limits::BODY_BYTES_MAX;
 use core::fmt;
 use facts::{Facts, Lines};
-use field::Name;
+use field::{Framing, Name};
 
 /// A method that a resource may have; TRACE, CONNECT and unknown ones never reach a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -111,12 +111,16 @@ impl<'a> Request<'a> {
 
     /// The values of all `Forwarded` lines in the order of the head (RFC 7239 §4: they are one list).
     pub fn forwarded(&self) -> FieldLines<'a> {
-        FieldLines::new(self.input, self.facts.forwarded, Name::Forwarded)
+        FieldLines::new(self.input, self.facts.forwarded, Framing::Forwarded)
     }
 
     /// The values of all `X-Forwarded-For` lines in the order of the head: they are one list.
     pub fn x_forwarded_for(&self) -> FieldLines<'a> {
-        FieldLines::new(self.input, self.facts.x_forwarded_for, Name::XForwardedFor)
+        FieldLines::new(
+            self.input,
+            self.facts.x_forwarded_for,
+            Framing::XForwardedFor,
+        )
     }
 
     /// What the answer must say about the connection, unless the server itself wants to close.
@@ -197,11 +201,11 @@ impl fmt::Debug for Body<'_> {
 #[derive(Clone)]
 pub struct FieldLines<'a> {
     rest: &'a [u8],
-    name: Name,
+    name: Framing,
 }
 
 impl<'a> FieldLines<'a> {
-    fn new(input: &'a [u8], lines: Lines, name: Name) -> Self {
+    fn new(input: &'a [u8], lines: Lines, name: Framing) -> Self {
         Self {
             rest: lines.of(input),
             name,
@@ -210,8 +214,8 @@ impl<'a> FieldLines<'a> {
 
     /// The value of `line` (without CRLF) when it has the name.
     fn value(&self, line: &'a [u8]) -> Option<&'a [u8]> {
-        let (name, value) = field::split(line, false).ok()?;
-        (name == self.name).then(|| &line[value])
+        let (name, value) = field::split(line, line.len(), false).ok()?;
+        (name == Name::Framing(self.name)).then(|| &line[value])
     }
 }
 

@@ -8,10 +8,11 @@ use super::chunked::{ChunkScan, ChunkedBody};
 use super::class::{self, TOKEN};
 use super::cursor::{Cursor, Line};
 use super::facts::{Facts, Span};
-use super::field::{self, Field, Name};
+use super::field::{self, Field, Framing, Name};
 use super::reject::HttpReject;
 use super::{Body, Method, Request, Version, target};
 use crate::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADER_LINES_MAX, REQUEST_LINE_BYTES_MAX};
+use core::ops::Range;
 
 /// What the bytes so far amount to.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +71,7 @@ impl RequestParser {
     /// A request in parts costs no more than one in a piece: each call looks at the new bytes only.
     pub fn parse<'a>(&mut self, input: &'a [u8]) -> Parsed<'a> {
         assert!(
-            input.len() >= self.cursor.scan,
+            input.len() >= self.cursor.at(),
             "the caller keeps all bytes of an open request"
         );
         loop {
@@ -78,7 +79,7 @@ impl RequestParser {
                 Ok(Step::Next) => {}
                 Ok(Step::Done) => {
                     let request = self.request(input);
-                    let consumed = self.cursor.scan;
+                    let consumed = self.cursor.at();
                     *self = Self::default();
                     return Parsed::Done { request, consumed };
                 }
@@ -112,7 +113,7 @@ impl RequestParser {
                 if input.len() < body_end {
                     return Ok(self.wait_for_body(input));
                 }
-                self.cursor.scan = body_end;
+                self.cursor = Cursor::new(body_end);
                 Ok(Step::Done)
             }
             Stage::Chunked => {
@@ -136,10 +137,7 @@ impl RequestParser {
         match input.get(first) {
             None => return Ok(Step::NeedMore),
             Some(b'\r') if first == 0 => match input.get(1) {
-                None => {
-                    self.cursor.scan = 1;
-                    return Ok(Step::NeedMore);
-                }
+                None => return Ok(Step::NeedMore),
                 Some(b'\n') => {
                     self.head_start = 2;
                     self.cursor = Cursor::new(2);
@@ -155,24 +153,34 @@ impl RequestParser {
 
     fn request_line(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
         let end_max = self.head_start + REQUEST_LINE_BYTES_MAX + 2;
-        let Some(line) = self
-            .cursor
-            .take_line(input, end_max, HttpReject::RequestLineTooLong)?
-        else {
-            return Ok(Step::NeedMore);
+        let seen = &input[..input.len().min(end_max)];
+        let mut place = None;
+        self.cursor.each_usual_line(seen, |line| {
+            place = Some(line);
+            Ok(false)
+        })?;
+        let place = match place {
+            Some(place) => place,
+            None => {
+                let too_long = HttpReject::RequestLineTooLong;
+                match self.cursor.take_line(seen, end_max, too_long)? {
+                    Some(line) => line.place,
+                    None => return Ok(Step::NeedMore),
+                }
+            }
         };
-        let start = line.place.start;
-        let line = &input[line.place];
+        let start = place.start;
+        let line = &input[place];
         // RFC 9112 §3: single spaces only, so the version is the last eight bytes and the target lies between.
-        let method_bytes = class::run(line, TOKEN);
-        if line.get(method_bytes) != Some(&b' ') {
+        let method_bytes = method_bytes(line).ok_or(HttpReject::RequestLine)?;
+        let Some((rest, version)) = line.split_last_chunk() else {
             return Err(HttpReject::RequestLine);
-        }
-        let version_start = line.len().saturating_sub(b"HTTP/1.1".len());
+        };
+        let version_start = rest.len();
         if version_start < method_bytes + 3 {
             return Err(HttpReject::RequestLine); // no room for a target between two spaces
         }
-        self.facts.version = version_of(&line[version_start..])?;
+        self.facts.version = version_of(version)?;
         if line[version_start - 1] != b' ' {
             return Err(HttpReject::Version);
         }
@@ -197,86 +205,38 @@ impl RequestParser {
 
     fn fields(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
         let end_max = self.head_start + HEAD_BYTES_MAX;
-        while let Some(line) = self
-            .cursor
-            .take_line(input, end_max, HttpReject::HeadTooLarge)?
-        {
-            if line.place.is_empty() {
-                self.body_start = self.cursor.scan;
-                self.stage = self.end_head(input)?;
-                return Ok(Step::Next);
+        let seen = &input[..input.len().min(end_max)];
+        loop {
+            let (mut header_lines, mut is_over) = (self.header_lines, false);
+            let facts = &mut self.facts;
+            self.cursor.each_usual_line(seen, |line| {
+                if line.is_empty() {
+                    is_over = true;
+                    return Ok(false);
+                }
+                header_lines += 1;
+                field_line(facts, input, &line, false, header_lines)?;
+                Ok(true)
+            })?;
+            if is_over {
+                return self.end_head(input);
             }
-            self.header_lines += 1;
-            if self.header_lines > HEADER_LINES_MAX {
-                return Err(HttpReject::HeadTooLarge);
+            self.header_lines = header_lines;
+            let too_long = HttpReject::HeadTooLarge;
+            match self.cursor.take_line(seen, end_max, too_long)? {
+                None => return Ok(Step::NeedMore),
+                Some(line) if line.place.is_empty() => return self.end_head(input),
+                Some(line) => {
+                    self.header_lines += 1;
+                    unusual_line(&mut self.facts, input, &line, self.header_lines)?;
+                }
             }
-            self.field_line(input, &line)?;
         }
-        Ok(Step::NeedMore)
-    }
-
-    #[inline(always)]
-    fn field_line(&mut self, input: &[u8], line: &Line) -> Result<(), HttpReject> {
-        let start = line.place.start;
-        let bytes = &input[line.place.clone()];
-        let (name, place) = field::split(bytes, line.has_control)?;
-        let value = &bytes[place.clone()];
-        let facts = &mut self.facts;
-        match name {
-            Name::Other => {}
-            Name::Kept(field) => {
-                let slot = &mut facts.fields[field as usize];
-                let is_first = slot.some().is_none();
-                if field == Field::Host && !(is_first && target::is_host(value)) {
-                    return Err(HttpReject::Host);
-                }
-                if is_first {
-                    *slot = Span::within(start, place);
-                } else if !field.may_repeat() {
-                    return Err(HttpReject::FieldRepeated);
-                }
-            }
-            Name::Connection => {
-                for option in value.split(|&byte| byte == b',') {
-                    let option = &option[field::trimmed(option, 0..option.len())];
-                    facts.says_close |= option.eq_ignore_ascii_case(b"close");
-                    facts.says_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                }
-            }
-            Name::ContentLength => {
-                let length = content_length(value).ok_or(HttpReject::ContentLength)?;
-                // RFC 9112 §6.3 rule 5 would let equal ones pass; two are refused even then.
-                if facts.content_length.replace(length).is_some() {
-                    return Err(HttpReject::ContentLength);
-                }
-            }
-            Name::TransferEncoding => {
-                if facts.version == Version::Http10 || facts.is_chunked {
-                    return Err(HttpReject::TransferEncoding); // RFC 9112 §6.1
-                }
-                if !value.eq_ignore_ascii_case(b"chunked") {
-                    let is_coding = !value.is_empty() && class::run(value, TOKEN) == value.len();
-                    return Err(if is_coding {
-                        HttpReject::CodingUnknown
-                    } else {
-                        HttpReject::TransferEncoding
-                    });
-                }
-                facts.is_chunked = true;
-            }
-            Name::Expect if facts.version == Version::Http10 => {} // RFC 9110 §10.1.1
-            Name::Expect if value.eq_ignore_ascii_case(b"100-continue") => {
-                facts.expects_continue = true;
-            }
-            Name::Expect => facts.expects_other = true,
-            Name::Forwarded => facts.forwarded.include(&line.place),
-            Name::XForwardedFor => facts.x_forwarded_for.include(&line.place),
-        }
-        Ok(())
     }
 
     /// Judges the head as a whole and says how the body is read.
-    fn end_head(&mut self, input: &[u8]) -> Result<Stage, HttpReject> {
+    fn end_head(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
+        self.body_start = self.cursor.at();
         let facts = &self.facts;
         match facts.field(Field::Host) {
             // RFC 9112 §3.2: required since 1.1; load balancers check health in 1.0 without it.
@@ -302,11 +262,12 @@ impl RequestParser {
             return Err(HttpReject::Expectation);
         }
         self.continue_due = facts.expects_continue;
-        Ok(if facts.is_chunked {
+        self.stage = if facts.is_chunked {
             Stage::Chunked
         } else {
             Stage::Sized { body_bytes }
-        })
+        };
+        Ok(Step::Next)
     }
 
     /// RFC 9110 §10.1.1: no 100 is needed once any byte of the body is here.
@@ -322,7 +283,7 @@ impl RequestParser {
 
     fn request<'a>(&self, input: &'a [u8]) -> Request<'a> {
         let facts = self.facts;
-        let body = &input[self.body_start..self.cursor.scan];
+        let body = &input[self.body_start..self.cursor.at()];
         let path = facts.path.of(input);
         Request {
             method: facts.method,
@@ -343,24 +304,146 @@ impl RequestParser {
     }
 }
 
-fn version_of(bytes: &[u8]) -> Result<Version, HttpReject> {
+#[inline(never)]
+fn unusual_line(
+    facts: &mut Facts,
+    input: &[u8],
+    line: &Line,
+    number: usize,
+) -> Result<(), HttpReject> {
+    field_line(facts, input, &line.place, line.has_control, number)
+}
+
+#[inline(always)]
+fn field_line(
+    facts: &mut Facts,
+    input: &[u8],
+    line: &Range<usize>,
+    has_control: bool,
+    number: usize,
+) -> Result<(), HttpReject> {
+    if number > HEADER_LINES_MAX {
+        return Err(HttpReject::HeadTooLarge);
+    }
+    let (name, value) = field::split(&input[line.start..], line.len(), has_control)?;
+    let value = line.start + value.start..line.start + value.end;
+    match name {
+        Name::Other => Ok(()),
+        Name::Kept(field) => kept_line(facts, input, field, value),
+        Name::Framing(name) => framing_line(facts, input, name, line, value),
+    }
+}
+
+#[inline(always)]
+fn kept_line(
+    facts: &mut Facts,
+    input: &[u8],
+    field: Field,
+    place: Range<usize>,
+) -> Result<(), HttpReject> {
+    let slot = &mut facts.fields[field as usize];
+    let is_first = slot.some().is_none();
+    if field == Field::Host && !(is_first && target::is_host(&input[place.clone()])) {
+        return Err(HttpReject::Host);
+    }
+    if is_first {
+        *slot = Span::new(place);
+    } else if !field.may_repeat() {
+        return Err(HttpReject::FieldRepeated);
+    }
+    Ok(())
+}
+
+/// A line that says how the message is read or what becomes of the connection, or that names sources.
+fn framing_line(
+    facts: &mut Facts,
+    input: &[u8],
+    name: Framing,
+    line: &Range<usize>,
+    place: Range<usize>,
+) -> Result<(), HttpReject> {
+    let value = &input[place];
+    match name {
+        Framing::Connection => {
+            for option in value.split(|&byte| byte == b',') {
+                let option = &option[field::trimmed(option, 0..option.len())];
+                facts.says_close |= option.eq_ignore_ascii_case(b"close");
+                facts.says_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            }
+        }
+        Framing::ContentLength => {
+            let length = content_length(value).ok_or(HttpReject::ContentLength)?;
+            // RFC 9112 §6.3 rule 5 would let equal ones pass; two are refused even then.
+            if facts.content_length.replace(length).is_some() {
+                return Err(HttpReject::ContentLength);
+            }
+        }
+        Framing::TransferEncoding => {
+            if facts.version == Version::Http10 || facts.is_chunked {
+                return Err(HttpReject::TransferEncoding); // RFC 9112 §6.1
+            }
+            if !value.eq_ignore_ascii_case(b"chunked") {
+                let is_coding = !value.is_empty() && class::run(value, TOKEN) == value.len();
+                return Err(if is_coding {
+                    HttpReject::CodingUnknown
+                } else {
+                    HttpReject::TransferEncoding
+                });
+            }
+            facts.is_chunked = true;
+        }
+        Framing::Expect if facts.version == Version::Http10 => {} // RFC 9110 §10.1.1
+        Framing::Expect if value.eq_ignore_ascii_case(b"100-continue") => {
+            facts.expects_continue = true;
+        }
+        Framing::Expect => facts.expects_other = true,
+        Framing::Forwarded => facts.forwarded.include(line),
+        Framing::XForwardedFor => facts.x_forwarded_for.include(line),
+    }
+    Ok(())
+}
+
+/// The length of the token that starts `line`; `None` when no space follows it.
+#[inline(always)]
+fn method_bytes(line: &[u8]) -> Option<usize> {
+    let method_bytes = if line.first_chunk() == Some(b"POST ") {
+        4 // as every submit begins
+    } else {
+        class::run(line, TOKEN)
+    };
+    (line.get(method_bytes) == Some(&b' ')).then_some(method_bytes)
+}
+
+#[inline(always)]
+fn version_of(bytes: &[u8; 8]) -> Result<Version, HttpReject> {
+    const HTTP_1_1: u64 = u64::from_le_bytes(*b"HTTP/1.1"); // compared at once
+    const HTTP_1_0: u64 = u64::from_le_bytes(*b"HTTP/1.0");
+    match u64::from_le_bytes(*bytes) {
+        HTTP_1_1 => Ok(Version::Http11),
+        HTTP_1_0 => Ok(Version::Http10),
+        _ => Err(other_version(bytes)),
+    }
+}
+
+fn other_version(bytes: &[u8; 8]) -> HttpReject {
     match bytes {
-        b"HTTP/1.1" => Ok(Version::Http11),
-        b"HTTP/1.0" => Ok(Version::Http10),
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
-            Err(HttpReject::VersionUnsupported)
+            HttpReject::VersionUnsupported
         }
-        _ => Err(HttpReject::Version),
+        _ => HttpReject::Version,
     }
 }
 
 /// Methods are case-sensitive (RFC 9110 §9.1).
+#[inline(always)]
 fn method_of(token: &[u8]) -> Result<Method, HttpReject> {
+    if token == b"POST" {
+        return Ok(Method::Post);
+    }
     match token {
         b"GET" => Ok(Method::Get),
-        b"POST" => Ok(Method::Post),
         b"HEAD" => Ok(Method::Head),
         b"OPTIONS" => Ok(Method::Options),
         b"PUT" => Ok(Method::Put),

@@ -3,7 +3,7 @@
 //! Called by the parser. Nothing is decoded or normalised: our paths are plain ASCII, so an encoded one is just not found.
 
 use super::Method;
-use super::class::{self, LABEL, PATH, QUERY};
+use super::class::{self, BLOCK_BYTES, LABEL, PATH, QUERY};
 use super::reject::HttpReject;
 use core::net::Ipv6Addr;
 use core::ops::Range;
@@ -85,9 +85,15 @@ fn path_and_query(
 }
 
 /// Where the run of `class` bytes from `start` ends; every `%` in it must have two hexadecimal digits (RFC 3986 §2.1).
+/// `class` is of a path or a query.
 fn run_of(target: &[u8], start: usize, class: u8) -> Result<usize, HttpReject> {
     let mut at = start;
     while let Some(&byte) = target.get(at) {
+        let plain_bytes = plain_bytes(target, at);
+        if plain_bytes > 0 {
+            at += plain_bytes;
+            continue;
+        }
         if !class::is(byte, class) {
             break;
         }
@@ -103,6 +109,17 @@ fn run_of(target: &[u8], start: usize, class: u8) -> Result<usize, HttpReject> {
     Ok(at)
 }
 
+/// How many bytes from `at`, which is within `target`, a path and a query may hold as they are; some of them, at least.
+#[inline(always)]
+fn plain_bytes(target: &[u8], at: usize) -> usize {
+    // The last block lies over the one before it.
+    let from = at.min(target.len().saturating_sub(BLOCK_BYTES));
+    match target[from..].first_chunk() {
+        Some(block) => (!class::plain_of_target(*block) >> (at - from)).trailing_zeros() as usize,
+        None => 0,
+    }
+}
+
 /// True for `host` or `host:port`: a name of non-empty labels (one final dot allowed), an IPv4 address or a bracketed
 /// IPv6 address; a port of at most five digits and 65535, which may be empty (RFC 9110 §4.2.3). No user information.
 pub(super) fn is_host(value: &[u8]) -> bool {
@@ -115,6 +132,9 @@ pub(super) fn is_host(value: &[u8]) -> bool {
         }
         close + 1
     } else {
+        if is_name_of_middling_length(value) {
+            return true;
+        }
         match name_bytes(value) {
             Some(bytes) => bytes,
             None => return false,
@@ -125,6 +145,24 @@ pub(super) fn is_host(value: &[u8]) -> bool {
         Some((b':', port)) => is_port(port),
         Some(_) => false,
     }
+}
+
+/// True for a name, without a port, of one to two blocks of bytes, as most shops have; false says nothing.
+#[inline(always)]
+fn is_name_of_middling_length(value: &[u8]) -> bool {
+    if value.len() > 2 * BLOCK_BYTES {
+        return false;
+    }
+    let (Some(first), Some(last)) = (value.first_chunk(), value.last_chunk()) else {
+        return false;
+    };
+    let (labels, dots) = class::labels_and_dots(*first);
+    let (last_labels, last_dots) = class::labels_and_dots(*last);
+    let last_at = value.len() - BLOCK_BYTES; // the last block lies over the first one
+    let labels = u64::from(labels) | u64::from(last_labels) << last_at;
+    let dots = u64::from(dots) | u64::from(last_dots) << last_at;
+    let is_whole = (labels | dots).trailing_ones() as usize == value.len();
+    is_whole && dots & (dots << 1 | 1) == 0
 }
 
 /// The length of the name that starts `value`; `None` when it is empty or has an empty label.
@@ -158,6 +196,58 @@ fn is_port(digits: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is looked at in blocks is what is looked at byte by byte.
+    #[test]
+    fn names_of_every_length_are_hosts_or_not_whichever_way_they_are_read() {
+        for len in 1..=2 * BLOCK_BYTES + 2 {
+            for at in 0..len {
+                for byte in 0..=255_u8 {
+                    for dot_at in [0, at.saturating_sub(1), at + 1, len - 1, len] {
+                        let mut name = [b'a'; 2 * BLOCK_BYTES + 2];
+                        name[at] = byte;
+                        if let Some(slot) = name.get_mut(dot_at) {
+                            *slot = b'.';
+                        }
+                        let name = &name[..len];
+                        let by_byte = name_bytes(name) == Some(len);
+                        assert!(by_byte || !is_name_of_middling_length(name), "{name:?}");
+                        if (BLOCK_BYTES..=2 * BLOCK_BYTES).contains(&len) {
+                            assert_eq!(is_name_of_middling_length(name), by_byte, "{name:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same of paths and queries.
+    #[test]
+    fn a_run_ends_where_it_ends_byte_by_byte() {
+        for len in 0..=2 * BLOCK_BYTES + 2 {
+            for at in 0..len {
+                for byte in 0..=255_u8 {
+                    for class in [PATH, QUERY] {
+                        let mut target = [b'g'; 2 * BLOCK_BYTES + 2];
+                        target[at] = byte;
+                        let target = &target[..len];
+                        let is_of_class = class::is(byte, class);
+                        let expected = match byte {
+                            b'%' => Err(HttpReject::Target), // digits are missing
+                            _ if is_of_class => Ok(len),
+                            _ => Ok(at),
+                        };
+                        for start in [0, at / 2, at] {
+                            assert_eq!(run_of(target, start, class), expected, "{target:?}");
+                        }
+                    }
+                }
+            }
+        }
+        let digits = b"/a%41/0123456789/0123456789%zz";
+        assert_eq!(run_of(digits, 0, PATH), Err(HttpReject::Target));
+        assert_eq!(run_of(&digits[..27], 0, PATH), Ok(27));
+    }
 
     #[test]
     fn hosts() {
