@@ -6,9 +6,11 @@
 //! Not here: nested values, fractions and exponents, comments, a byte order mark: all refused.
 
 mod text;
+mod usual;
 
 pub(crate) use text::plain_bytes;
 pub use text::{JsonText, MEMBER_NAME_BYTES_MAX, MemberName};
+pub(crate) use usual::Usual;
 
 use core::fmt;
 use core::ops::RangeInclusive;

@@ -4,7 +4,7 @@
 //! present once and plain; policy (how many units per user) is not here.
 
 use crate::ids::{ActivityId, RequestId, SkuId, UserId};
-use crate::json::{JsonError, Member, MemberFault, Object};
+use crate::json::{JsonError, Member, MemberFault, Object, Usual};
 use crate::limits::{ID_MAX, QUANTITY_MAX, REQUEST_ID_BYTES_MAX, REQUEST_ID_BYTES_MIN};
 use core::fmt;
 
@@ -80,6 +80,84 @@ impl Submit {
     /// # Errors
     /// The first fault in the order of the bytes; missing members after that, then the request id.
     pub fn parse(body: &[u8], idempotency_key: Option<&[u8]>) -> Result<Self, SubmitError> {
+        let members = match Members::usual(body) {
+            Some(members) => members,
+            None => Members::read(body)?,
+        };
+        let header = match idempotency_key {
+            None => None,
+            Some(value) => Some(header_request_id(value).ok_or(SubmitError::IdempotencyKey)?),
+        };
+        let request_id = match (members.request_id, header) {
+            (Some(body), Some(header)) if body != header => {
+                return Err(SubmitError::RequestIdsDiffer);
+            }
+            (Some(id), _) | (None, Some(id)) => id,
+            (None, None) => return Err(SubmitError::NoRequestId),
+        };
+        Ok(Self {
+            request_id,
+            activity: members.activity,
+            sku: members.sku,
+            user: members.user,
+            quantity: members.quantity,
+            attempt: members.attempt,
+        })
+    }
+}
+
+/// What a body says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Members {
+    request_id: Option<RequestId>,
+    activity: ActivityId,
+    sku: SkuId,
+    user: UserId,
+    quantity: u32,
+    attempt: u32,
+}
+
+impl Members {
+    /// A body as `JSON.stringify` writes it, with its members in the documented order; `None` says nothing.
+    #[inline(always)]
+    fn usual(body: &[u8]) -> Option<Self> {
+        let mut object = Usual::new(body);
+        let request_id = if object.takes(b"{\"request_id\":\"") {
+            let id = request_id(object.text()?)?;
+            object.literal(b",\"activity_id\":")?;
+            Some(id)
+        } else {
+            object.literal(b"{\"activity_id\":")?;
+            None
+        };
+        let activity = object.integer()?;
+        object.literal(b",\"sku_id\":")?;
+        let sku = object.integer()?;
+        object.literal(b",\"user_id\":")?;
+        let user = object.integer()?;
+        object.literal(b",\"quantity\":")?;
+        let quantity = u32::try_from(object.integer()?).ok()?;
+        let attempt = if object.takes(b",\"attempt\":") {
+            u32::try_from(object.integer()?).ok()?
+        } else {
+            0
+        };
+        object.end()?;
+        let ids = [activity, sku, user];
+        let is_sound = ids.iter().all(|id| (1..=ID_MAX).contains(id));
+        (is_sound && (1..=QUANTITY_MAX).contains(&quantity)).then_some(Self {
+            request_id,
+            activity: ActivityId(activity),
+            sku: SkuId(sku),
+            user: UserId(user),
+            quantity,
+            attempt,
+        })
+    }
+
+    /// Any body.
+    #[inline(never)]
+    fn read(body: &[u8]) -> Result<Self, JsonError> {
         let mut object = Object::open(body, MEMBERS)?;
         let mut request_id = None;
         let (mut activity, mut sku, mut user, mut quantity) = (None, None, None, None);
@@ -94,27 +172,12 @@ impl Submit {
                 _ => attempt = member.integer(0..=u64::from(u32::MAX))? as u32,
             }
         }
-        let activity = activity.ok_or_else(|| JsonError::missing("activity_id"))?;
-        let sku = sku.ok_or_else(|| JsonError::missing("sku_id"))?;
-        let user = user.ok_or_else(|| JsonError::missing("user_id"))?;
-        let quantity = quantity.ok_or_else(|| JsonError::missing("quantity"))?;
-        let header = match idempotency_key {
-            None => None,
-            Some(value) => Some(header_request_id(value).ok_or(SubmitError::IdempotencyKey)?),
-        };
-        let request_id = match (request_id, header) {
-            (Some(body), Some(header)) if body != header => {
-                return Err(SubmitError::RequestIdsDiffer);
-            }
-            (Some(id), _) | (None, Some(id)) => id,
-            (None, None) => return Err(SubmitError::NoRequestId),
-        };
         Ok(Self {
             request_id,
-            activity,
-            sku,
-            user,
-            quantity,
+            activity: activity.ok_or_else(|| JsonError::missing("activity_id"))?,
+            sku: sku.ok_or_else(|| JsonError::missing("sku_id"))?,
+            user: user.ok_or_else(|| JsonError::missing("user_id"))?,
+            quantity: quantity.ok_or_else(|| JsonError::missing("quantity"))?,
             attempt,
         })
     }
@@ -122,8 +185,8 @@ impl Submit {
 
 /// Reads a request id: 8..=64 bytes of `[A-Za-z0-9._:-]`; `None` for anything else. Used for paths and headers too.
 pub fn request_id(bytes: &[u8]) -> Option<RequestId> {
-    let id = RequestId::new(bytes)?;
-    (bytes.len() >= REQUEST_ID_BYTES_MIN && id.all(is_request_id_byte)).then_some(id)
+    let id = RequestId::of(bytes, is_request_id_byte)?;
+    (bytes.len() >= REQUEST_ID_BYTES_MIN).then_some(id)
 }
 
 fn is_request_id_byte(byte: u8) -> bool {
@@ -159,6 +222,49 @@ fn header_request_id(value: &[u8]) -> Option<RequestId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use proptest::prelude::*;
+
+    fn number() -> impl Strategy<Value = String> {
+        prop_oneof!["[0-9]{1,5}", "[0-9]{16,21}", "0", "[1-9][0-9]{0,12}"]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Bodies as they are usually written, whole or with bytes exchanged, added or taken away.
+        #[test]
+        fn what_is_usual_is_read_alike_member_by_member(
+            id in prop_oneof![Just(None), "[A-Za-z0-9._:-]{7,65}".prop_map(Some), "[ -~]{8,12}".prop_map(Some)],
+            numbers in (number(), number(), number(), prop_oneof!["[0-9]{1,4}", number()]),
+            attempt in proptest::option::of(number()),
+            damage in proptest::collection::vec((any::<proptest::sample::Index>(), 0_u8..3, any::<u8>()), 0..2),
+        ) {
+            let id = id.map_or_else(String::new, |id| format!("\"request_id\":\"{id}\","));
+            let (activity, sku, user, quantity) = numbers;
+            let attempt = attempt.map_or_else(String::new, |attempt| format!(",\"attempt\":{attempt}"));
+            let mut body = format!(
+                "{{{id}\"activity_id\":{activity},\"sku_id\":{sku},\"user_id\":{user},\"quantity\":{quantity}{attempt}}}"
+            )
+            .into_bytes();
+            let is_whole = damage.is_empty();
+            for (at, kind, byte) in damage {
+                let at = at.index(body.len());
+                match kind {
+                    0 => body[at] = byte,
+                    1 => body.insert(at, byte),
+                    _ => drop(body.remove(at)),
+                }
+            }
+            let (usual, read) = (Members::usual(&body), Members::read(&body));
+            if is_whole {
+                prop_assert_eq!(usual, read.ok());
+            } else if usual.is_some() {
+                prop_assert_eq!(usual, read.ok());
+            }
+        }
+    }
 
     #[test]
     fn a_request_id_has_the_documented_alphabet() {

@@ -20,10 +20,16 @@ impl<const N: usize> Text<N> {
 
     /// Copies `bytes`; `None` when longer than `N` or when a byte is not visible ASCII.
     pub fn new(bytes: &[u8]) -> Option<Self> {
+        Self::of(bytes, |byte| byte.is_ascii_graphic())
+    }
+
+    /// [`Self::new`] with fewer bytes allowed: those for which `is_so` holds, all of them visible ASCII.
+    #[inline]
+    pub(crate) fn of(bytes: &[u8], is_so: impl Fn(u8) -> bool) -> Option<Self> {
         let len = u8::try_from(bytes.len()).ok()?;
         let mut text = Self { len, bytes: [0; N] };
         text.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        text.all(|byte| byte.is_ascii_graphic()).then_some(text)
+        text.all(is_so).then_some(text)
     }
 
     /// True when `is_so` holds for every byte; it must not hold for 0, which fills the room behind them. Over all the

@@ -108,7 +108,7 @@ pub struct Expect<'a> {
 
 /// Reads a path id; `None` unless it is 1..=16 bytes of `[A-Za-z0-9_-]`.
 pub fn path_id(bytes: &[u8]) -> Option<PathId> {
-    PathId::new(bytes).filter(|id| !id.is_empty() && id.all(is_name_byte))
+    PathId::of(bytes, is_name_byte).filter(|id| !id.is_empty())
 }
 
 /// A byte of a path id or key id: `[A-Za-z0-9_-]`.

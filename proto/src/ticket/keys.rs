@@ -74,7 +74,7 @@ pub(crate) fn check_secret(secret: &[u8]) -> Result<(), KeyError> {
 
 /// Reads a key id; `None` when it is not 1..=36 bytes of `[A-Za-z0-9_-]`.
 pub fn key_id(bytes: &[u8]) -> Option<KeyId> {
-    KeyId::new(bytes).filter(|id| !id.is_empty() && id.all(is_name_byte))
+    KeyId::of(bytes, is_name_byte).filter(|id| !id.is_empty())
 }
 
 impl TicketKey {
