@@ -124,6 +124,11 @@ impl Claims {
 
     /// True when every claim is in its range; both forms and both directions hold to it.
     pub(super) fn is_sound(&self) -> bool {
+        self.is_in_range() && path_id(self.path_id.as_bytes()).is_some()
+    }
+
+    /// [`Self::is_sound`] of claims whose path id came from [`path_id`].
+    pub(super) fn is_in_range(&self) -> bool {
         let ids = [
             self.activity.0,
             self.sku.0,
@@ -131,7 +136,6 @@ impl Claims {
             self.activity_version,
         ];
         ids.iter().all(|id| (1..=ID_MAX).contains(id))
-            && path_id(self.path_id.as_bytes()).is_some()
             && !matches!(&self.nonce, NonceClaim::Text(text) if text.is_empty())
             && self.expires_at_ms <= ID_MAX
             && self.not_before_ms < self.expires_at_ms

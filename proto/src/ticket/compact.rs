@@ -78,7 +78,7 @@ fn read(bytes: &[u8; CLAIMS_BYTES]) -> Option<Claims> {
         device: DeviceClaim::from_bytes(array(bytes, 72)),
         path_id: path_id(path)?,
     };
-    claims.is_sound().then_some(claims)
+    claims.is_in_range().then_some(claims)
 }
 
 fn array<const N: usize>(bytes: &[u8; CLAIMS_BYTES], at: usize) -> [u8; N] {

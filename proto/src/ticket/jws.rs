@@ -9,12 +9,13 @@ use super::device::{DEVICE_CLAIM_BYTES_MAX, DeviceClaim};
 use super::keys::{KeyRing, MAC_BYTES, TicketKey, key_id, same_mac};
 use super::reject::TicketReject;
 use super::{MintError, base64url, sound};
-use crate::ids::{ActivityId, KeyId, PathId, SkuId, UserId};
-use crate::json::{JsonError, JsonText, Object};
+use crate::ids::{ActivityId, KeyId, Nonce, PathId, SkuId, UserId};
+use crate::json::{JsonError, JsonText, Object, Usual};
 use crate::limits::{
     CLAIMS_BYTES_MAX, ID_MAX, JOSE_HEADER_BYTES_MAX, KEY_ID_BYTES_MAX, NONCE_BYTES_MAX,
     PATH_ID_BYTES_MAX,
 };
+use crate::text::Text;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
@@ -58,8 +59,9 @@ pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<(Claims, KeyI
     if !same_mac(&key.hs256(parts.signing_input), &signature) {
         return Err(TicketReject::Signature);
     }
-    let claims = read_claims(claims).ok_or(TicketReject::Claims)?;
-    Ok((claims, key.kid()))
+    // The order in which the seed names the claims is known as it stands; others are read member by member.
+    let claims = usual_claims(claims).or_else(|| read_claims(claims));
+    Ok((claims.ok_or(TicketReject::Claims)?, key.kid()))
 }
 
 struct Parts<'a> {
@@ -119,6 +121,56 @@ fn is_jwt(text: JsonText<'_>) -> bool {
         .eq("JWT".chars())
 }
 
+/// Claims as we mint them, or a JWT library that was given them in the same order; `None` says nothing.
+fn usual_claims(bytes: &[u8]) -> Option<Claims> {
+    let mut object = Usual::new(bytes);
+    object.literal(b"{\"version\":1,\"activity_id\":")?;
+    let activity = ActivityId(object.integer()?);
+    object.literal(b",\"sku_id\":")?;
+    let sku = SkuId(object.integer()?);
+    object.literal(b",\"user_id\":")?;
+    let user = UserId(object.integer()?);
+    object.literal(b",\"device_hash\":\"")?;
+    let device = device_of(object.text()?)?;
+    object.literal(b",\"activity_version\":")?;
+    let activity_version = object.integer()?;
+    object.literal(b",\"path_id\":\"")?;
+    let path_id = path_id(object.text()?)?;
+    object.literal(b",\"nonce\":\"")?;
+    let nonce = NonceClaim::Text(Nonce::new(object.text()?)?);
+    object.literal(b",\"not_before_ms\":")?;
+    let not_before_ms = object.integer()?;
+    object.literal(b",\"expires_at_ms\":")?;
+    let expires_at_ms = object.integer()?;
+    if object.takes(b",\"iat\":") && object.integer()? > ID_MAX {
+        return None;
+    }
+    object.end()?;
+    let claims = Claims {
+        activity,
+        sku,
+        user,
+        activity_version,
+        path_id,
+        nonce,
+        device,
+        not_before_ms,
+        expires_at_ms,
+    };
+    claims.is_in_range().then_some(claims)
+}
+
+/// The device claim of that text, which has no escapes.
+fn device_of(text: &[u8]) -> Option<DeviceClaim> {
+    match DeviceClaim::from_text(text) {
+        DeviceClaim::Foreign => {
+            Text::<DEVICE_CLAIM_BYTES_MAX>::new(text).map(|_| DeviceClaim::Foreign)
+        }
+        device => Some(device),
+    }
+}
+
+#[inline(never)]
 fn read_claims(bytes: &[u8]) -> Option<Claims> {
     let mut object = Object::open(bytes, CLAIM_MEMBERS).ok()?;
     let mut version = None;
@@ -152,7 +204,7 @@ fn read_claims(bytes: &[u8]) -> Option<Claims> {
         not_before_ms: not_before_ms?,
         expires_at_ms: expires_at_ms?,
     };
-    claims.is_sound().then_some(claims)
+    claims.is_in_range().then_some(claims)
 }
 
 fn read_path(text: JsonText<'_>) -> Option<PathId> {
@@ -260,5 +312,79 @@ impl Line {
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.push(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::{String, ToString};
+    use proptest::prelude::*;
+
+    fn number() -> impl Strategy<Value = String> {
+        prop_oneof![
+            4 => "[1-9][0-9]{0,12}",
+            1 => "[0-9]{16,21}",
+            1 => "0{0,2}[0-9]",
+        ]
+    }
+
+    fn device() -> impl Strategy<Value = String> {
+        prop_oneof![
+            Just(String::new()),
+            Just("none".into()),
+            "b3:[A-Za-z0-9_-]{21}[AQgwB]",
+            "[ -~]{70,90}",
+            "[ -~\u{7f}é]{0,8}",
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Claims as they are usually written, whole or with bytes exchanged, added or taken away.
+        #[test]
+        fn usual_claims_are_read_alike_member_by_member(
+            version in prop_oneof![9 => Just("1".into()), 1 => number()],
+            ids in (number(), number(), number(), number()),
+            device in device(),
+            path in prop_oneof!["[A-Za-z0-9_-]{1,8}", "[A-Za-z0-9_.-]{0,18}"],
+            nonce in prop_oneof!["n_[A-Za-z0-9_-]{22}", "[ -~é]{0,34}"],
+            times in (prop_oneof!["17[0-9]{11}", number()], prop_oneof![3 => "00000[0-9]{2}".prop_map(Some), 1 => Just(None)], number()),
+            iat in proptest::option::of(number()),
+            damage in proptest::collection::vec((any::<proptest::sample::Index>(), 0_u8..3, any::<u8>()), 0..2),
+        ) {
+            let (activity, sku, user, activity_version) = ids;
+            let (not_before, soon, other) = times;
+            let expires = match soon {
+                // A little later, so that the window is sound.
+                Some(later) => not_before.parse::<u64>().map_or(other, |from| {
+                    from.saturating_add(1 + later.parse::<u64>().unwrap_or(0)).to_string()
+                }),
+                None => other,
+            };
+            let iat = iat.map_or_else(String::new, |iat| format!(",\"iat\":{iat}"));
+            let mut json = format!(
+                "{{\"version\":{version},\"activity_id\":{activity},\"sku_id\":{sku},\"user_id\":{user},\"device_hash\":\"{device}\",\
+                 \"activity_version\":{activity_version},\"path_id\":\"{path}\",\"nonce\":\"{nonce}\",\
+                 \"not_before_ms\":{not_before},\"expires_at_ms\":{expires}{iat}}}"
+            )
+            .into_bytes();
+            let is_plain = |text: &str| !text.contains(['"', '\\']);
+            let is_whole = damage.is_empty() && is_plain(&device) && is_plain(&nonce);
+            for (at, kind, byte) in damage {
+                let at = at.index(json.len());
+                match kind {
+                    0 => json[at] = byte,
+                    1 => json.insert(at, byte),
+                    _ => drop(json.remove(at)),
+                }
+            }
+            let (usual, read) = (usual_claims(&json), read_claims(&json));
+            if is_whole || usual.is_some() {
+                prop_assert_eq!(usual, read);
+            }
+        }
     }
 }
