@@ -85,7 +85,7 @@ rows() {
                 ours = (ours - nothing) / per; bare = mac == "" ? 0 : mac - nothing
                 line = name " " whole(ours) " " (bare ? whole(bare) : "-") " " whole(ours - bare)
                 if (peer == "") { print line " - - - -"; exit }
-                peers -= nothing
+                peers = (peers - nothing) / per
                 print line " " peer " " whole(peers) " " whole(peers - bare) " " sprintf("%.2f", (ours - bare) / (peers - bare))
             }'
     done <"$out/count.list"

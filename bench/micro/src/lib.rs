@@ -65,6 +65,10 @@ impl Scenario {
         }
     }
 
+    const fn of_many(self, per_turn: u64) -> Self {
+        Self { per_turn, ..self }
+    }
+
     const fn in_chunks_of(self, chunk: u64) -> Self {
         Self { chunk, ..self }
     }

@@ -20,10 +20,16 @@ const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 macro_rules! rows {
     ($($keys:literal $text:literal),* $(,)?) => {
         [$(
-            Scenario::new(concat!("limiter-hit-admit-", $text), 1, || Hit::boxed($keys, true)),
-            Scenario::new(concat!("limiter-hit-deny-", $text), 0, || Hit::boxed($keys, false)),
-            Scenario::new(concat!("limiter-miss-admit-", $text), 1, || Miss::boxed($keys)),
+            Scenario::new(concat!("limiter-hit-admit-", $text), 1, || Box::new(Hit::new($keys, true))),
+            Scenario::new(concat!("limiter-hit-deny-", $text), 0, || Box::new(Hit::new($keys, false))),
+            Scenario::new(concat!("limiter-miss-admit-", $text), 1, || Box::new(Miss::new($keys))),
             Scenario::new(concat!("limiter-miss-deny-", $text), 0, || Full::boxed($keys)),
+            Scenario::new(concat!("limiter-batch-16-hit-admit-", $text), 16, || Batch::<16, Hit>::boxed(Hit::new($keys, true)))
+                .of_many(16),
+            Scenario::new(concat!("limiter-batch-64-hit-admit-", $text), 64, || Batch::<64, Hit>::boxed(Hit::new($keys, true)))
+                .of_many(64),
+            Scenario::new(concat!("limiter-batch-16-miss-admit-", $text), 16, || Batch::<16, Miss>::boxed(Miss::new($keys)))
+                .of_many(16),
         )*]
     };
 }
@@ -71,6 +77,49 @@ pub fn key_number(n: u64) -> u64 {
     n.wrapping_mul(SPREAD)
 }
 
+/// Calls of one limiter.
+trait Stream {
+    fn limiter(&mut self) -> &mut KeyedLimiter;
+    /// The next call's key.
+    fn next(&mut self) -> [u8; 8];
+    /// The next call's instant.
+    fn tick(&mut self) -> Mono;
+}
+
+fn decide(stream: &mut impl Stream) -> u64 {
+    let (now, name) = (stream.tick(), stream.next());
+    let limiter = stream.limiter();
+    let key = limiter.key(&name);
+    u64::from(limiter.take(now, key, 1).is_allow())
+}
+
+/// What came in one turn of the loop: all keys' lines are asked for, then each call is decided.
+struct Batch<const COUNT: usize, S>(S);
+
+impl<const COUNT: usize, S: Stream + 'static> Batch<COUNT, S> {
+    fn boxed(stream: S) -> Box<dyn Work> {
+        Box::new(Self(stream))
+    }
+}
+
+impl<const COUNT: usize, S: Stream> Work for Batch<COUNT, S> {
+    fn once(&mut self) -> u64 {
+        let keys = [(); COUNT].map(|()| {
+            let name = self.0.next();
+            self.0.limiter().key(&name)
+        });
+        for key in keys {
+            self.0.limiter().touch(key);
+        }
+        let mut passed = 0;
+        for key in keys {
+            let now = self.0.tick();
+            passed += u64::from(self.0.limiter().take(now, key, 1).is_allow());
+        }
+        passed
+    }
+}
+
 struct Hit {
     limiter: KeyedLimiter,
     now: Mono,
@@ -79,7 +128,7 @@ struct Hit {
 }
 
 impl Hit {
-    fn boxed(keys: u64, admit: bool) -> Box<dyn Work> {
+    fn new(keys: u64, admit: bool) -> Self {
         let (policy, overflow) = if admit {
             // A token a second and 2^30 of them: every key stays in debt for the run and is never refused.
             let rate = Rate {
@@ -101,16 +150,29 @@ impl Hit {
             let key = hit.limiter.key(&key_bytes(number));
             hit.limiter.take(hit.now, key, 1);
         }
-        Box::new(hit)
+        hit
+    }
+}
+
+impl Stream for Hit {
+    fn limiter(&mut self) -> &mut KeyedLimiter {
+        &mut self.limiter
+    }
+
+    fn next(&mut self) -> [u8; 8] {
+        self.number = (self.number + 1) % self.keys; // the keyed hash spreads them over the table
+        black_box(key_bytes(self.number))
+    }
+
+    fn tick(&mut self) -> Mono {
+        self.now = self.now.plus_ns(1);
+        self.now
     }
 }
 
 impl Work for Hit {
     fn once(&mut self) -> u64 {
-        self.now = self.now.plus_ns(1);
-        self.number = (self.number + 1) % self.keys; // the keyed hash spreads them over the table
-        let key = self.limiter.key(&black_box(key_bytes(self.number)));
-        u64::from(self.limiter.take(self.now, key, 1).is_allow())
+        decide(self)
     }
 }
 
@@ -121,7 +183,7 @@ struct Miss {
 }
 
 impl Miss {
-    fn boxed(keys: u64) -> Box<dyn Work> {
+    fn new(keys: u64) -> Self {
         // Of two tokens, so that a newcomer without a slot is not taken for the one whose cells it shares.
         let rate = Rate {
             tokens: 1,
@@ -136,16 +198,29 @@ impl Miss {
         for _ in 0..keys {
             miss.once();
         }
-        Box::new(miss)
+        miss
+    }
+}
+
+impl Stream for Miss {
+    fn limiter(&mut self) -> &mut KeyedLimiter {
+        &mut self.limiter
+    }
+
+    fn next(&mut self) -> [u8; 8] {
+        self.number += 1;
+        black_box(key_bytes(self.number))
+    }
+
+    fn tick(&mut self) -> Mono {
+        self.now = self.now.plus_ns(STEP_NS);
+        self.now
     }
 }
 
 impl Work for Miss {
     fn once(&mut self) -> u64 {
-        self.now = self.now.plus_ns(STEP_NS);
-        self.number += 1;
-        let key = self.limiter.key(&black_box(key_bytes(self.number)));
-        u64::from(self.limiter.take(self.now, key, 1).is_allow())
+        decide(self)
     }
 }
 

@@ -31,6 +31,12 @@ macro_rules! limits {
                 || Hit::boxed($keys, FakeRelativeClock::default(), false)),
             Scenario::new(concat!("governor/limiter-miss-admit-", $text), 1,
                 || Box::new(Miss::new($keys))).in_chunks_of($keys),
+            Scenario::new(concat!("governor/limiter-batch-16-hit-admit-", $text), 16,
+                || Box::new(Batch::<16>(Hit::boxed($keys, FakeRelativeClock::default(), true)))).of_many(16),
+            Scenario::new(concat!("governor/limiter-batch-64-hit-admit-", $text), 64,
+                || Box::new(Batch::<64>(Hit::boxed($keys, FakeRelativeClock::default(), true)))).of_many(64),
+            Scenario::new(concat!("governor/limiter-batch-16-miss-admit-", $text), 16,
+                || Box::new(Batch::<16>(Box::new(Miss::new($keys))))).in_chunks_of($keys / 16).of_many(16),
         )*]
     };
 }
@@ -197,6 +203,19 @@ impl<C: Clock> Work for Hit<C> {
         self.number = (self.number + 1) % self.keys;
         let key = black_box(key_number(self.number));
         u64::from(self.limiter.check_key(&key).is_ok())
+    }
+}
+
+/// It has no call for many keys at once, so it is asked one by one.
+struct Batch<const COUNT: usize>(Box<dyn Work>);
+
+impl<const COUNT: usize> Work for Batch<COUNT> {
+    fn once(&mut self) -> u64 {
+        (0..COUNT).map(|_| self.0.once()).sum()
+    }
+
+    fn refill(&mut self) {
+        self.0.refill();
     }
 }
 

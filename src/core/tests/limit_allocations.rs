@@ -66,8 +66,8 @@ fn main() {
         if !a.verdict.and(b.verdict).is_allow() || !share.take(now, 1) {
             continue;
         }
-        users.charge(a);
-        devices.charge(b);
+        users.charge(&a);
+        devices.charge(&b);
         let slot = slots
             .acquire_submit(SkuSlot(0), UserId(user))
             .expect("released below");

@@ -104,7 +104,7 @@ fn behind_a_full_table_heavy_keys_stay_limited_and_quiet_newcomers_pass() {
             let probe = table.probe(now, key, 1);
             assert!(probe.is_overflow(), "the table is full");
             if probe.verdict.is_allow() {
-                table.charge(probe);
+                table.charge(&probe);
                 newcomers += 1;
             } else {
                 refused += 1;
@@ -161,7 +161,7 @@ fn a_key_without_a_slot_that_comes_when_told_passes_and_a_nanosecond_earlier_doe
                 "step {step}: told {:?}",
                 probe.verdict
             );
-            table.charge(due);
+            table.charge(&due);
             passed += 1;
         }
     }

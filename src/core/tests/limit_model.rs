@@ -254,7 +254,7 @@ fn run(kind: Kind, rate: Rate, capacity: u32, start: u64, tally: &mut Tally) {
             Verdict::Never => tally.nevers += 1,
         }
         if probe.verdict.is_allow() {
-            table.charge(probe);
+            table.charge(&probe);
             clock = if cost > 0 { effective } else { clock };
         }
     }

@@ -380,7 +380,7 @@ fn a_table_equals_one_model_per_key_through_reuse_of_slots_and_moved_bases() {
                 "user {user} at {now}"
             );
             if probe.verdict.is_allow() {
-                table.charge(probe);
+                table.charge(&probe);
                 if cost > 0 {
                     clock = effective;
                 }
@@ -440,7 +440,7 @@ fn in_a_crowded_table_every_key_that_has_a_slot_decides_as_if_alone() {
                 assert_eq!(probe.verdict, alone.take(now, cost), "step {step}");
             }
             if probe.verdict.is_allow() {
-                table.charge(probe);
+                table.charge(&probe);
             }
             if chance.below(50) == 0 && !table.probe(now, key, 1).is_overflow() {
                 table.refund(now, key, 1);
@@ -509,7 +509,7 @@ fn in_a_full_table_no_live_key_loses_its_state_and_the_newcomer_is_held_to_its_o
         let key = table.key(&user.to_le_bytes());
         let probe = table.probe(Mono(0), key, 2);
         if !probe.is_overflow() {
-            table.charge(probe);
+            table.charge(&probe);
             held.push(key);
         }
     }
@@ -661,8 +661,8 @@ fn user_and_device_are_charged_together_or_not_at_all() {
         let verdict = a.verdict.and(b.verdict);
         assert_eq!(verdict.is_allow(), turn == 0);
         if verdict.is_allow() {
-            users.charge(a);
-            devices.charge(b);
+            users.charge(&a);
+            devices.charge(&b);
         }
     }
     assert_eq!(
@@ -681,8 +681,8 @@ fn a_probe_made_before_another_charge_cannot_be_charged() {
     );
     let (a, b) = (table.key(b"a"), table.key(b"b"));
     let (first, second) = (table.probe(Mono(1), a, 1), table.probe(Mono(1), b, 1));
-    table.charge(first);
-    table.charge(second);
+    table.charge(&first);
+    table.charge(&second);
 }
 
 #[test]

@@ -37,12 +37,11 @@ impl Dim {
     }
 }
 
-/// A decision of both, charged to neither yet.
+/// A decision that is charged to neither table yet; what the shadow says of it stays in the [`Dimension`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an allowed call is charged"]
 pub struct Judged {
     live: Probe,
-    shadow: Option<Probe>,
 }
 
 impl Judged {
@@ -61,55 +60,75 @@ pub struct ShadowCounts {
     pub would_pass: u64,
 }
 
+/// The limit that only watches.
+#[derive(Debug)]
+struct Shadow {
+    table: KeyedLimiter,
+    /// Of the call that was judged last.
+    probe: Option<Probe>,
+    counts: ShadowCounts,
+}
+
+impl Shadow {
+    /// Decides for itself what the live limit has decided as `passes`.
+    fn watch(&mut self, now: Mono, name: &[u8], passes: bool) {
+        let probe = self.table.probe(now, self.table.key(name), 1);
+        match (passes, probe.verdict.is_allow()) {
+            (true, false) => self.counts.would_deny += 1,
+            (false, true) => self.counts.would_pass += 1,
+            _ => {}
+        }
+        self.probe = Some(probe);
+    }
+
+    fn charge(&mut self) {
+        if let Some(probe) = self.probe.take_if(|probe| probe.verdict.is_allow()) {
+            self.table.charge(&probe);
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Dimension {
     name: &'static str,
     live: KeyedLimiter,
-    shadow: Option<KeyedLimiter>,
-    counts: ShadowCounts,
+    shadow: Option<Shadow>,
     changes: u64,
 }
 
 impl Dimension {
     /// A dimension of two tables made alike but for their rule.
-    pub const fn new(dim: Dim, live: KeyedLimiter, shadow: Option<KeyedLimiter>) -> Self {
+    pub fn new(dim: Dim, live: KeyedLimiter, shadow: Option<KeyedLimiter>) -> Self {
         Self {
             name: dim.word(),
             live,
-            shadow,
-            counts: ShadowCounts {
-                would_deny: 0,
-                would_pass: 0,
-            },
+            shadow: shadow.map(|table| Shadow {
+                table,
+                probe: None,
+                counts: ShadowCounts::default(),
+            }),
             changes: 0,
         }
     }
 
     /// Decides one call of the key that `name` names; charges nothing. Counts where the shadow differs.
+    #[inline]
     pub fn probe(&mut self, now: Mono, name: &[u8]) -> Judged {
         let live = self.live.probe(now, self.live.key(name), 1);
-        let shadow = self.shadow.as_mut().map(|shadow| {
-            let key = shadow.key(name);
-            shadow.probe(now, key, 1)
-        });
-        if let Some(shadow) = shadow {
-            match (live.verdict.is_allow(), shadow.verdict.is_allow()) {
-                (true, false) => self.counts.would_deny += 1,
-                (false, true) => self.counts.would_pass += 1,
-                _ => {}
-            }
+        if let Some(shadow) = &mut self.shadow {
+            shadow.watch(now, name, live.verdict.is_allow());
         }
-        Judged { live, shadow }
+        Judged { live }
     }
 
-    /// Charges an allowed call to the live limit, and to the shadow if that would have let it pass.
-    pub fn charge(&mut self, judged: Judged) {
-        self.live.charge(judged.live);
-        if let (Some(table), Some(probe)) = (&mut self.shadow, judged.shadow)
-            && probe.verdict.is_allow()
-        {
-            table.charge(probe);
+    /// Charges an allowed call, the one that was judged last, to the live limit, and to the shadow if that would have
+    /// let it pass.
+    #[inline]
+    pub fn charge(&mut self, judged: &Judged) {
+        self.live.charge(&judged.live);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.charge();
         }
     }
 
@@ -117,9 +136,26 @@ impl Dimension {
     pub fn take(&mut self, now: Mono, name: &[u8]) -> Judged {
         let judged = self.probe(now, name);
         if judged.verdict().is_allow() {
-            self.charge(judged);
+            self.charge(&judged);
         }
         judged
+    }
+
+    /// The same where nothing is told of a call that passes.
+    /// # Errors
+    /// The refused call.
+    #[inline]
+    pub fn pass(&mut self, now: Mono, name: &[u8]) -> Result<(), Judged> {
+        if self.shadow.is_none() {
+            let passed = self.live.pass(now, self.live.key(name), 1);
+            return passed.map_err(|live| Judged { live });
+        }
+        let judged = self.take(now, name);
+        if judged.verdict().is_allow() {
+            Ok(())
+        } else {
+            Err(judged)
+        }
     }
 
     /// What the client of a judged call may be told of the live limit, as it stands after the call; nothing for a key
@@ -163,7 +199,7 @@ impl Dimension {
 
     /// Where the shadow differed; `None` without one.
     pub fn shadow_counts(&self) -> Option<ShadowCounts> {
-        self.shadow.as_ref().map(|_| self.counts)
+        self.shadow.as_ref().map(|shadow| shadow.counts)
     }
 
     /// Changes of policy since start.

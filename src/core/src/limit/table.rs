@@ -195,13 +195,13 @@ impl KeyedLimiter {
     }
 
     /// Charges an allowed probe. Nothing may have been charged to this table since the probe was made.
-    pub fn charge(&mut self, probe: Probe) {
+    pub fn charge(&mut self, probe: &Probe) {
         assert!(probe.verdict.is_allow(), "only what passes is charged");
         assert!(
             probe.writes_count == self.writes_count,
             "a probe is charged before the table is written again"
         );
-        self.settle(&probe);
+        self.settle(probe);
     }
 
     #[inline(always)]
@@ -239,7 +239,7 @@ impl KeyedLimiter {
     }
 
     /// Probes and, when allowed, charges: for a limit that stands alone.
-    #[inline]
+    #[inline(always)] // the answer stays in registers, and what nobody asks of it is not worked out
     pub fn take(&mut self, now: Mono, key: Key, cost: u32) -> Verdict {
         if let Some(verdict) = self.take_at_home(now, key, cost) {
             return verdict;
@@ -256,8 +256,30 @@ impl KeyedLimiter {
         probe.verdict
     }
 
+    /// The same where nobody asks what is left.
+    /// # Errors
+    /// The refusal.
+    #[inline]
+    pub fn pass(&mut self, now: Mono, key: Key, cost: u32) -> Result<(), Probe> {
+        match self.take_at_home(now, key, cost) {
+            Some(Verdict::Allow { .. }) => Ok(()),
+            Some(_) => Err(self.probe(now, key, cost)), // a refusal has changed nothing
+            None => self.pass_anywhere(now, key, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn pass_anywhere(&mut self, now: Mono, key: Key, cost: u32) -> Result<(), Probe> {
+        let probe = self.judge(now, key, cost);
+        if !probe.verdict.is_allow() {
+            return Err(probe);
+        }
+        self.settle(&probe);
+        Ok(())
+    }
+
     /// The same in one go for what is common: a bucket whose key is in its home line. `None`: it is not so.
-    #[inline(always)] // twelve registers and an answer in memory are more than its work
+    #[inline(always)] // as `take`
     fn take_at_home(&mut self, now: Mono, key: Key, cost: u32) -> Option<Verdict> {
         if self.words_each != 0 {
             return None;
@@ -307,29 +329,34 @@ impl KeyedLimiter {
     /// What a key has left at `now`; `None` when it has no slot and none is free.
     pub fn level(&self, now: Mono, key: Key) -> Option<Level> {
         let now = now.max(self.last);
-        let (Place::Slot { line, slot }, debt) = self.locate(now, key) else {
-            return None;
-        };
-        let words = self.words_of(line, slot);
-        let remaining = match debt {
-            0 => self.rule.policy().capacity(),
-            _ => self.rule.remaining(now, debt, words),
-        };
+        let (place, debt) = self.locate(now, key);
         Some(Level {
-            remaining,
+            remaining: self.remaining(now, place, debt)?,
             full_in_ns: self.rule.policy().repay_ns(debt),
         })
+    }
+
+    fn remaining(&self, now: Mono, place: Place, debt: u64) -> Option<u32> {
+        match (place, debt) {
+            (Place::Overflow, _) => None,
+            (Place::Slot { .. }, 0) => Some(self.rule.policy().capacity()),
+            (Place::Slot { line, slot }, _) => {
+                let words = self.words_of(line, slot);
+                Some(self.rule.remaining(now, debt, words))
+            }
+        }
     }
 
     /// What the key of a probe has left after it (charged or refused), and nanoseconds until that grows, rounded up.
     /// `None` for a key without a slot, or when what is left never grows.
     pub fn outlook(&self, probe: &Probe) -> Option<(u32, u64)> {
-        let Level { remaining, .. } = self.level(probe.now, probe.key)?;
+        let now = probe.now.max(self.last);
+        let (place, debt) = self.locate(now, probe.key);
+        let remaining = self.remaining(now, place, debt)?;
         if remaining >= self.rule.policy().capacity() {
             return Some((remaining, 0));
         }
-        let now = probe.now.max(self.last);
-        let (Place::Slot { line, slot }, debt) = self.locate(now, probe.key) else {
+        let Place::Slot { line, slot } = place else {
             return None;
         };
         let words = self.words_of(line, slot);

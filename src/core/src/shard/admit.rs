@@ -200,7 +200,9 @@ impl Shard {
     /// Stage 3: the client's address; soft, the loosest of the keyed limits.
     pub(super) fn source(&mut self, now: Now, client: IpAddr) -> Result<(), Refusal> {
         let name = IpKey::new(client).to_bytes();
-        let judged = self.limits.of(Dim::Ip).take(now.mono, &name);
+        let Err(judged) = self.limits.of(Dim::Ip).pass(now.mono, &name) else {
+            return Ok(());
+        };
         self.limits
             .check(Dim::Ip, &judged)
             .map_err(|refusal| self.gates.address_told(now, client, refusal))
@@ -336,10 +338,10 @@ impl Shard {
             self.skus.state_mut(index).prepaid += 1;
         }
         if !ignored && !planted::is(Planted::UserNotCharged) {
-            self.limits.of(Dim::User).charge(user);
+            self.limits.of(Dim::User).charge(&user);
         }
         if let Some(device) = device.filter(|_| !planted::is(Planted::DeviceNotCharged)) {
-            self.limits.of(Dim::Device).charge(device);
+            self.limits.of(Dim::Device).charge(&device);
         }
         Ok(self.limits.told(Dim::User, &user))
     }

@@ -233,7 +233,7 @@ pub fn dry_run(v: &Value) -> Judged {
             (false, _) => "REJECTED",
         };
         if probe.verdict.is_allow() {
-            at.table.charge(probe);
+            at.table.charge(&probe);
         }
         let told = step["label"].as_str().unwrap();
         let dry = told.ends_with("_DRY_RUN");
