@@ -38,8 +38,8 @@ pub const BUDGET_RAMP_STEPS: u64 = 8;
 
 /// Time that a client has to read a 429 before a further request counts as ignoring it: a round trip around the world.
 pub const BAN_GRACE_MS: u64 = 250;
-/// Keys that each table of hot keys holds: any key above a sixty-fourth of the traffic is in it; a lookup reads eight
-/// cache lines.
+/// Keys that each table of hot keys holds: any key above a sixty-fourth of the traffic is in it; a lookup reads two
+/// cache lines or three.
 pub const HOT_KEYS_MAX: usize = 64;
 /// Hot keys are those of the last whole such window: long enough for the rare, short enough to act on.
 pub const HOT_WINDOW_MS: u64 = 10_000;

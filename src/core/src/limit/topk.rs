@@ -3,9 +3,9 @@
 //! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams (2005). Called by
 //! the pipeline once per request and dimension. Over a stream of N keys with K places: every key that came more than
 //! N / K times is in the table; a shown count is never below the true one and exceeds it by `error` at most; every
-//! `error` is at most N / K. A lookup of a new key walks K words of 2 bytes, that of a known one some of 8, too. Counts only
-//! grow, so the smallest is found by a cursor that goes round and stops at the first place whose count is still the
-//! smallest: one step per new key as a rule.
+//! `error` is at most N / K. Keys are found by chains of a hash; it is not keyed, since whoever makes all keys collide
+//! makes a lookup K steps long and no longer. Counts only grow, so the smallest is found by a cursor that goes round and
+//! stops at the first place whose count is still the smallest: one step per new key as a rule.
 //! [`HotKeys`] counts in windows, so that what is shown is hot now: the last whole window stays while the next one fills.
 
 use crate::limits::{HOT_KEYS_MAX, HOT_WINDOW_MS};
@@ -25,15 +25,25 @@ pub struct HotKey {
     pub error: u64,
 }
 
+/// No place: the end of a chain.
+const NONE: u16 = u16::MAX;
+/// Chains per place, so that most chains are of one place at most.
+const CHAINS_PER_PLACE: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    hot: HotKey,
+    /// The next place of the same chain.
+    next: u16,
+}
+
 /// One stream's table. Keys are words that the caller packs.
 #[derive(Clone, Debug)]
 pub struct TopK {
     places_max: usize,
-    keys: Vec<u64>,
-    /// Sixteen bits of each key: most keys of a crowd are not here, and these say so eight at a time.
-    marks: Vec<u16>,
-    counts: Vec<u64>,
-    errors: Vec<u64>,
+    places: Vec<Place>,
+    /// The first place of each chain.
+    heads: Box<[u16]>,
     seen: u64,
     /// No count of a full table is below this.
     least: u64,
@@ -42,15 +52,17 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// A table of `places_max` places, 1 or more; allocates once.
+    /// A table of `places_max` places, 1..=2^15; allocates once.
     pub fn new(places_max: usize) -> Self {
-        assert!(places_max > 0, "a table holds one key at least");
+        assert!(
+            (1..=1 << 15).contains(&places_max),
+            "a table holds 1 to 2^15 keys"
+        );
+        let chains = (CHAINS_PER_PLACE * places_max).next_power_of_two();
         Self {
             places_max,
-            keys: Vec::with_capacity(places_max),
-            marks: Vec::with_capacity(places_max),
-            counts: Vec::with_capacity(places_max),
-            errors: Vec::with_capacity(places_max),
+            places: Vec::with_capacity(places_max),
+            heads: alloc::vec![NONE; chains].into_boxed_slice(),
             seen: 0,
             least: 0,
             cursor: 0,
@@ -58,32 +70,67 @@ impl TopK {
     }
 
     /// Counts `key` once.
+    #[inline]
     pub fn hit(&mut self, key: u64) {
         self.seen += 1;
-        let mark = mark_of(key);
-        if let Some(at) = self.place_of(key, mark) {
-            self.counts[at] += 1;
-        } else if self.keys.len() < self.places_max {
-            self.keys.push(key);
-            self.marks.push(mark);
-            self.counts.push(1);
-            self.errors.push(0);
+        let mut at = self.heads[self.chain_of(key)];
+        while let Some(place) = self.places.get_mut(usize::from(at)) {
+            if place.hot.key == key {
+                place.hot.count += 1;
+                return;
+            }
+            at = place.next;
+        }
+        self.enter(key);
+    }
+
+    /// A key that has no place takes a free one or that of a key with the smallest count.
+    fn enter(&mut self, key: u64) {
+        let mut hot = HotKey {
+            key,
+            count: 1,
+            error: 0,
+        };
+        let at = if self.places.len() < self.places_max {
+            self.places.push(Place { hot, next: NONE });
+            self.places.len() - 1
         } else {
             let at = self.find_least();
-            self.keys[at] = key;
-            self.marks[at] = mark;
-            self.errors[at] = self.least;
-            self.counts[at] = self.least + 1;
+            self.unlink(at);
+            (hot.count, hot.error) = (self.least + 1, self.least);
+            at
+        };
+        let chain = self.chain_of(key);
+        self.places[at] = Place {
+            hot,
+            next: self.heads[chain],
+        };
+        self.heads[chain] = at as u16; // below 2^15
+    }
+
+    /// Takes a place out of its chain.
+    fn unlink(&mut self, at: usize) {
+        let Place { hot, next } = self.places[at];
+        let chain = self.chain_of(hot.key);
+        let mut before = self.heads[chain];
+        if usize::from(before) == at {
+            self.heads[chain] = next;
+            return;
+        }
+        loop {
+            let place = &mut self.places[usize::from(before)];
+            if usize::from(place.next) == at {
+                place.next = next;
+                return;
+            }
+            before = place.next;
         }
     }
 
-    fn place_of(&self, key: u64, mark: u16) -> Option<usize> {
-        // No early end: that is vector code.
-        let may_be_here = |found, &known: &u16| found | (known == mark);
-        if !self.marks.iter().fold(false, may_be_here) {
-            return None;
-        }
-        self.keys.iter().position(|&known| known == key)
+    #[inline]
+    fn chain_of(&self, key: u64) -> usize {
+        let upper = key.wrapping_mul(SPREAD) >> 32;
+        upper as usize & (self.heads.len() - 1)
     }
 
     /// A place of a full table with the smallest count, which becomes `least`.
@@ -91,8 +138,8 @@ impl TopK {
         loop {
             for _ in 0..self.places_max {
                 let at = self.cursor;
-                self.cursor = (at + 1) % self.places_max;
-                if self.counts[at] == self.least {
+                self.cursor = if at + 1 == self.places_max { 0 } else { at + 1 };
+                if self.places[at].hot.count == self.least {
                     return at;
                 }
             }
@@ -101,7 +148,8 @@ impl TopK {
     }
 
     fn smallest(&self) -> u64 {
-        self.counts.iter().copied().min().unwrap_or(0)
+        let counts = self.places.iter().map(|place| place.hot.count);
+        counts.min().unwrap_or(0)
     }
 
     /// Keys counted.
@@ -111,7 +159,7 @@ impl TopK {
 
     /// A key that is not in the table came at most so often.
     pub fn absent_max(&self) -> u64 {
-        if self.keys.len() < self.places_max {
+        if self.places.len() < self.places_max {
             0
         } else {
             self.smallest()
@@ -120,25 +168,15 @@ impl TopK {
 
     /// Every key of the table, in no order.
     pub fn iter(&self) -> impl Iterator<Item = HotKey> + '_ {
-        let counted = self.counts.iter().zip(&self.errors);
-        self.keys
-            .iter()
-            .zip(counted)
-            .map(|(&key, (&count, &error))| HotKey { key, count, error })
+        self.places.iter().map(|place| place.hot)
     }
 
     /// Forgets everything; keeps the room.
     pub fn clear(&mut self) {
-        self.keys.clear();
-        self.marks.clear();
-        self.counts.clear();
-        self.errors.clear();
+        self.places.clear();
+        self.heads.fill(NONE);
         (self.seen, self.least, self.cursor) = (0, 0, 0);
     }
-}
-
-fn mark_of(key: u64) -> u16 {
-    (key.wrapping_mul(SPREAD) >> 48) as u16
 }
 
 /// The hot keys of one dimension, window by window.
@@ -147,6 +185,8 @@ pub struct HotKeys {
     /// The window that fills, and the whole one before it.
     tables: Box<[TopK; 2]>,
     window: u64,
+    /// Where the present window is over.
+    ends: Mono,
 }
 
 impl HotKeys {
@@ -155,22 +195,31 @@ impl HotKeys {
         Self {
             tables: Box::new([TopK::new(HOT_KEYS_MAX), TopK::new(HOT_KEYS_MAX)]),
             window: 0,
+            ends: Mono(0),
         }
     }
 
     /// Counts `key` once.
+    #[inline]
     pub fn hit(&mut self, now: Mono, key: u64) {
-        let window = window_of(now);
+        if now >= self.ends {
+            self.turn(window_of(now));
+        }
+        self.tables[0].hit(key);
+    }
+
+    #[cold]
+    fn turn(&mut self, window: u64) {
+        let [current, last] = &mut *self.tables;
         if window > self.window {
-            let [current, last] = &mut *self.tables;
             core::mem::swap(current, last);
             current.clear();
             if window > self.window + 1 {
                 last.clear(); // nothing came in the window before this one
             }
-            self.window = window;
         }
-        self.tables[0].hit(key);
+        self.window = window;
+        self.ends = Mono(0).plus_ms((window + 1).saturating_mul(HOT_WINDOW_MS));
     }
 
     /// The last whole window at `now`; `None` when nothing came in it.
