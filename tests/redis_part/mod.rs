@@ -11,8 +11,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+pub mod cluster;
+pub mod link;
 #[path = "../support/say.rs"]
 mod say;
 
@@ -39,6 +41,16 @@ pub fn is_here() -> bool {
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()
+}
+
+/// Looks every few milliseconds until `is_so`; `what` must come true within `PATIENCE`.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let (_open, nothing) = channel::<()>();
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        let _ = nothing.recv_timeout(Duration::from_millis(20)); // leaves the processor to the servers
+    }
 }
 
 /// One server that answers.

@@ -120,3 +120,11 @@ pub const ORDER_ATTEMPTS_MAX: u32 = 5;
 /// Past the drain's deadline a shard that still has connections closes them again after this; a shard that asked to be
 /// woken at once would only keep its thread from closing them.
 pub const DRAIN_AGAIN_MS: u64 = 100;
+
+// Redis (`redis`).
+
+/// Most nodes of a cluster, masters and replicas together: 128 of each. One master carries tens of thousands of reserves
+/// per second, and each SKU lies on one of them.
+pub const REDIS_NODES_MAX: usize = 256;
+/// Longest name of a host (RFC 1035 §2.3.4: 255 bytes on the wire, 253 as text).
+pub const HOST_NAME_BYTES_MAX: usize = 253;

@@ -1,10 +1,13 @@
 //! The ledger's second home: many instances share one stock in Redis (design §5, requirements F1-F6).
 //!
 //! A step is one script run with its keys and arguments, one atomic unit of work of Redis: [`script`] has their texts,
-//! [`step`] makes an ask into a frame, [`reply`] a reply into an answer. Called by shards, the worker and ops through
+//! [`step`] makes an ask into a frame, [`reply`] a reply into an answer. In a cluster [`slots`] knows which [`endpoint`]
+//! to ask. Called by shards, the worker and ops through
 //! the link. Invariants: the scripts in `lua/` decide exactly as [`crate::ledger`] does; a reply of another shape is a
 //! fault of its connection, never an answer; nothing here has a clock, a socket or entropy.
 
+pub mod endpoint;
 pub mod reply;
 pub mod script;
+pub mod slots;
 pub mod step;
