@@ -3,7 +3,7 @@
 -- thousandth is kept, nothing is rounded.
 -- KEYS[1] bucket HASH tokens_milli, rest (millionths), ts_ms.
 -- ARGV[1] tokens per second, at most three decimals, 0.001..10^9, ARGV[2] capacity, whole, 1..10^12, ARGV[3] cost,
--- whole, ARGV[4] TTL in ms, whole. It takes at most 10^9 s to fill.
+-- whole, ARGV[4] TTL in ms, whole. It takes at most 10^12 s to fill.
 -- Returns: {code, remaining_milli_tokens, retry_after_ms, redis_now_ms}; code 1 allowed, 0 limited: after the wait it
 -- passes if nobody else takes, and not 1 ms earlier, -1 a bad argument, -2 the cost is above the capacity.
 -- Complexity: O(1).
@@ -22,7 +22,7 @@ local rate_milli = whole * 1000 + string.sub(decimals .. '000', 1, 3)
 local capacity_milli, cost_milli = ARGV[2] * 1000, ARGV[3] * 1000
 local fill_s = math.floor(capacity_milli / math.max(rate_milli, 1))
 if rate_milli < 1 or rate_milli > 1000000000000 or capacity_milli < 1 or capacity_milli > 1000000000000000
-    or cost_milli < 1 or tonumber(ttl_ms) < 1 or fill_s > 1000000000 then
+    or cost_milli < 1 or tonumber(ttl_ms) < 1 or fill_s > 1000000000000 then
     return {-1, 0, 0, 0}
 end
 if cost_milli > capacity_milli then

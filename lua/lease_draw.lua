@@ -1,5 +1,6 @@
 -- What: a batch of admission tokens for one instance, deducted before the answer leaves: a crash only admits fewer.
--- KEYS[1] lease HASH, KEYS[2] lines HASH instance -> boot, boot before, seq, tokens, returned seq, outstanding.
+-- KEYS[1] lease HASH, KEYS[2] lines HASH instance -> bucket's boot, boot, boot before, seq, tokens, returned seq,
+-- outstanding.
 -- ARGV[1] instance, ARGV[2] its boot, ARGV[3] seq, from 1, ARGV[4] tokens wanted, ARGV[5] its weight, 1..1000, ARGV[6]
 -- TTL of bucket and lines in ms.
 -- Returns: {code, tokens, seq, boot of the bucket, ttl_ms, retry_ms, now_ms}; code 1 GRANTED (0..wanted tokens),
@@ -27,9 +28,10 @@ local now_ms = math.floor(now_us / 1000)
 
 local line = redis.call('HGET', lines_key, instance)
 local boot_before, returned_seq, outstanding = '', 0, 0
-if line then
-    local line_boot, before, line_seq, tokens, returned, out =
-        string.match(line, '^(%d+) (%d*) (%d+) (%d+) (%d+) (%d+)$')
+local bucket, line_boot, before, line_seq, drawn, returned, out =
+    string.match(line or '', '^(%d+) (%d+) (%d*) (%d+) (%d+) (%d+) (%d+)$')
+-- What was drawn from an earlier bucket is void with it, and its line says nothing.
+if bucket == lease[2] then
     if boot == before then
         return {0, 0, seq, opened_us, 0, 0, now_ms}
     end
@@ -39,11 +41,11 @@ if line then
             return {0, 0, seq, opened_us, 0, 0, now_ms}
         end
         if seq == tonumber(line_seq) then
-            return {2, tonumber(tokens), seq, opened_us, LEASE_TTL_MS, RETRY_MS, now_ms}
+            return {2, tonumber(drawn), seq, opened_us, LEASE_TTL_MS, RETRY_MS, now_ms}
         end
         boot_before, returned_seq, outstanding = before, tonumber(returned), tonumber(out)
     end
-elseif redis.call('HLEN', lines_key) >= LINES_MAX then
+elseif not line and redis.call('HLEN', lines_key) >= LINES_MAX then
     return {-2, 0, seq, opened_us, 0, 0, now_ms}
 end
 
@@ -60,8 +62,8 @@ local saved = math.floor(units / UNITS_PER_TOKEN)
 local part = math.max(math.floor(saved * weight / lease[6]), TOKENS_MIN)
 local tokens = math.min(want, part, saved)
 
-redis.call('HSET', lines_key, instance, string.format('%s %s %d %d %d %d', boot, boot_before, seq, tokens, returned_seq,
-    outstanding + tokens))
+redis.call('HSET', lines_key, instance, string.format('%s %s %s %d %d %d %d', lease[2], boot, boot_before, seq, tokens,
+    returned_seq, outstanding + tokens))
 redis.call('HSET', lease_key, 'units', units - tokens * UNITS_PER_TOKEN, 'at_us', now_us)
 redis.call('PEXPIRE', lines_key, ttl_ms)
 redis.call('PEXPIRE', lease_key, ttl_ms)

@@ -23,9 +23,10 @@ local at_us, opened_us = tonumber(lease[1]), tonumber(lease[2])
 local now_us = math.max(at_us, time[1] * 1000000 + time[2])
 local now_ms = math.floor(now_us / 1000)
 local line = redis.call('HGET', lines_key, instance)
-local line_boot, before, line_seq, drawn, returned_seq, outstanding =
-    string.match(line or '', '^(%d+) (%d*) (%d+) (%d+) (%d+) (%d+)$')
-if ARGV[5] ~= lease[2] or line_boot ~= boot or seq <= tonumber(returned_seq) or seq > tonumber(line_seq) then
+local bucket, line_boot, before, line_seq, drawn, returned_seq, outstanding =
+    string.match(line or '', '^(%d+) (%d+) (%d*) (%d+) (%d+) (%d+) (%d+)$')
+if ARGV[5] ~= lease[2] or bucket ~= lease[2] or line_boot ~= boot or seq <= tonumber(returned_seq)
+    or seq > tonumber(line_seq) then
     return {0, 0, now_ms}
 end
 local credited = math.min(back, tonumber(outstanding))
@@ -37,7 +38,7 @@ else
     units = units + (now_us - at_us) * speed
 end
 
-redis.call('HSET', lines_key, instance, string.format('%s %s %s %s %d %d', line_boot, before, line_seq, drawn, seq,
-    outstanding - credited))
+redis.call('HSET', lines_key, instance, string.format('%s %s %s %s %s %d %d', bucket, line_boot, before, line_seq,
+    drawn, seq, outstanding - credited))
 redis.call('HSET', lease_key, 'units', math.min(full, units + credited * UNITS_PER_TOKEN), 'at_us', now_us)
 return {1, credited, now_ms}

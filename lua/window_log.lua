@@ -12,7 +12,8 @@ if #KEYS ~= 1 or not string.match(ARGV[1] or '', '^%d+$') or not string.match(AR
     or window_ms < 1 or window_ms > 86400000 or limit < 1 or limit > 1024 then
     return {-1, 0, 0, 0}
 end
--- The newest entry has the last time and the last number; a member of its own keeps two of one ms apart.
+-- The newest entry has the last time and the last number; a member of its own keeps two of one ms apart, and all are of
+-- one width, because entries of one ms are sorted as texts.
 local newest = redis.call('ZRANGE', log_key, '-1', '-1', 'WITHSCORES')
 local now_ms = math.max(tonumber(newest[2] or 0), time[1] * 1000 + math.floor(time[2] / 1000))
 local left_ms = now_ms - window_ms -- what is not later than this has left
@@ -24,7 +25,7 @@ if live >= limit then
     return {0, 0, last[2] - left_ms, now_ms}
 end
 
-redis.call('ZADD', log_key, now_ms, string.format('%d', (newest[1] or 0) + 1))
+redis.call('ZADD', log_key, now_ms, string.format('%016d', (newest[1] or 0) + 1))
 redis.call('ZREMRANGEBYSCORE', log_key, '-inf', left_ms)
 redis.call('PEXPIRE', log_key, window_ms)
 return {1, limit - live - 1, 0, now_ms}

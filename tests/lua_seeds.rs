@@ -10,7 +10,7 @@ mod rules;
 #[path = "lua_lint/tokens.rs"]
 mod tokens;
 
-use lua_part::{Reply, Wire};
+use lua_part::{Reply, Wire, clock, with_clock};
 use redis_part::{PATIENCE, Redis};
 use std::time::Instant;
 use weir_core::redis::script::Script;
@@ -20,21 +20,6 @@ const BUCKET_000: &str = include_str!("lua_seeds/bucket_000.lua");
 const BUCKET_002: &str = include_str!("lua_seeds/bucket_002.lua");
 const WINDOW_002: &str = include_str!("lua_seeds/window_002.lua");
 const RESERVE_004: &str = include_str!("lua_seeds/reserve_004.lua");
-
-/// A script whose clock is its last two arguments, the `count`th and the next: seconds and microseconds.
-fn with_clock(source: &str, count: usize) -> String {
-    let clock = format!("{{ARGV[{count}], ARGV[{}]}}", count + 1);
-    let told = source
-        .replace("redis.call(\"TIME\")", &clock)
-        .replace("redis.call('TIME')", &clock);
-    assert_ne!(told, source, "it asks for the time once");
-    told
-}
-
-/// Milliseconds as TIME tells them.
-fn clock(ms: u64) -> [String; 2] {
-    [(ms / 1000).to_string(), (ms % 1000 * 1000).to_string()]
-}
 
 /// A bucket by the contract of seed 000: both scripts take the same arguments and say the same fields.
 struct Bucket {

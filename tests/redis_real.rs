@@ -204,6 +204,8 @@ fn every_planted_mistake_in_a_script_is_found() {
             found.differences.count > 0,
             "{script:?} with {bad:?} is not found"
         );
+        let said = &found.differences.said[0];
+        assert!(!said.ends_with(": Error"), "{bad:?} is no script: {said}");
         wire.ask(&["FLUSHALL"]);
     }
 }

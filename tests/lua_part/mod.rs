@@ -8,6 +8,26 @@ use std::ops::Range;
 use weir_core::redis::script::Script;
 use weir_proto::resp::{Scan, Scanner, Value, command, read};
 
+/// A script whose clock is its last two arguments, the `count`th and the next: seconds and microseconds.
+pub fn with_clock(source: &str, count: usize) -> String {
+    let clock = format!("{{ARGV[{count}], ARGV[{}]}}", count + 1);
+    let told = source
+        .replace("redis.call(\"TIME\")", &clock)
+        .replace("redis.call('TIME')", &clock);
+    assert_ne!(told, source, "it asks for the time");
+    told
+}
+
+/// Milliseconds as TIME tells them.
+pub fn clock(ms: u64) -> [String; 2] {
+    clock_us(ms * 1000)
+}
+
+/// Microseconds as TIME tells them.
+pub fn clock_us(us: u64) -> [String; 2] {
+    [(us / 1_000_000).to_string(), (us % 1_000_000).to_string()]
+}
+
 /// One connection.
 pub struct Wire {
     stream: TcpStream,
