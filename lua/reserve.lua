@@ -110,24 +110,29 @@ if sells_out then
     epoch, sold_out, version = epoch + 1, 1, version + 1
 end
 
+local at = string.format('%d', now)
 redis.call('XADD', orders_key, '*', 'v', '1', 'id', id, 'user', user, 'quantity', quantity, 'request_id', request_id,
-    'minor', minor, 'currency', currency, 'at', now)
+    'minor', minor, 'currency', currency, 'at', at)
 if sells_out then
-    redis.call('XADD', events_key, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', 'SOLD_OUT', 'epoch', epoch, 'at', now)
+    redis.call('XADD', events_key, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', 'SOLD_OUT', 'epoch', epoch, 'at', at)
 end
-redis.call('HSET', res_key, id, string.format('0 %d %d %d %s %s %s %s %s', quantity, now, now, user, minor, currency,
+redis.call('HSET', res_key, id, string.format('0 %d %s %s %s %s %s %s %s', quantity, at, at, user, minor, currency,
     request_id, nonce))
 redis.call('HSET', req_key, name, id)
 redis.call('HSET', nonce_key, nonce, id)
 redis.call('HSET', user_key, user, id)
-redis.call('ZADD', pending_key, now, id)
-redis.call('HSET', sku_key, 'now', now, 'next', tonumber(id) + 1, 'reservations', sku[13] + 1, 'epoch', epoch,
-    'sold_out', sold_out, 'version', version, 'keep', keep_until, 'held', sku[9] + quantity, 'free', free - quantity)
+redis.call('ZADD', pending_key, at, id)
+if sells_out then
+    redis.call('HSET', sku_key, 'epoch', epoch, 'sold_out', sold_out, 'version', version)
+end
+redis.call('HSET', sku_key, 'now', at, 'next', id + 1, 'reservations', sku[13] + 1, 'held', sku[9] + quantity, 'free',
+    free - quantity)
 -- Keys that only grow get their TTL once per keep_until; these two are made anew while the sale goes on.
 if is_first_pending then
     redis.call('PEXPIREAT', pending_key, keep_until)
 end
 if sku[15] ~= keep_until then
+    redis.call('HSET', sku_key, 'keep', keep_until)
     redis.call('PEXPIREAT', res_key, keep_until)
     redis.call('PEXPIREAT', req_key, keep_until)
     redis.call('PEXPIREAT', nonce_key, keep_until)

@@ -110,6 +110,7 @@ fn swap_all(frames: &mut [u8], ours: &[u8], other: &[u8]) {
 fn redis_and_memory_decide_alike_over_a_hundred_thousand_steps() {
     let Some(redis) = Redis::start() else { return };
     let mut wire = Wire::new(redis.connect());
+    wire.speak_resp3(); // the other test stays with RESP2
     let mut worlds: Vec<World> = (0..WORLDS).map(World::new).collect();
     let run = run(&mut wire, &mut worlds, TURNS, None);
     println!("steps {}, differences {}", run.asks, run.differences.count);

@@ -52,7 +52,7 @@ impl Reply {
         match value {
             Value::Error(error) => Self::Error(String::from_utf8_lossy(error.text).into_owned()),
             Value::Integer(integer) => Self::Integer(integer),
-            Value::Array(items) => Self::List(items.map(Self::of).collect()),
+            Value::Array(items) | Value::Map(items) => Self::List(items.map(Self::of).collect()),
             Value::Null => Self::Null,
             other => Self::Text(String::from_utf8_lossy(other.text().unwrap()).into_owned()),
         }
@@ -100,6 +100,14 @@ impl Wire {
             assert_eq!(loaded.text().as_bytes(), script.sha1(), "{script:?}");
         }
         wire
+    }
+
+    /// Speaks RESP3 from here on.
+    pub fn speak_resp3(&mut self) {
+        command(&mut self.out, &[b"HELLO", b"3"]);
+        self.send();
+        let is_greeting = self.next(|value| matches!(value, Value::Map(_)));
+        assert!(is_greeting);
     }
 
     /// Sends what `out` holds.
