@@ -182,7 +182,9 @@ fn result(outcome: Outcome) -> Result<Books, Refusal> {
         Outcome::Done(LedgerAnswer::TableFull) => Fault::StepsFull,
         // No other answer belongs to a step; should one come, nobody knows what was done.
         Outcome::Done(_) | Outcome::Unknown => Fault::Unknown,
-        Outcome::Failed(Failure::Late | Failure::Busy) => Fault::Busy,
+        Outcome::Failed(Failure::Late | Failure::Busy | Failure::Unavailable | Failure::Frozen) => {
+            Fault::Busy
+        }
         Outcome::Failed(Failure::Recovering) => Fault::Recovering,
         Outcome::Failed(Failure::Poisoned) => Fault::Poisoned,
         Outcome::Failed(Failure::UnknownSku) => Fault::UnknownSku,

@@ -16,6 +16,7 @@ mod marks;
 mod mishap;
 mod operator;
 mod plan;
+pub mod redis;
 mod report;
 mod store;
 mod tally;

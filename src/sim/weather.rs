@@ -225,7 +225,11 @@ impl Sky {
 
     fn sees_outcome(&mut self, outcome: Outcome) {
         let happened = match outcome {
-            Outcome::Done(_) | Outcome::Failed(Failure::UnknownSku) => return,
+            // The last two are of a ledger in Redis.
+            Outcome::Done(_)
+            | Outcome::Failed(Failure::UnknownSku | Failure::Unavailable | Failure::Frozen) => {
+                return;
+            }
             Outcome::Failed(Failure::Late) => Happened::AskLate,
             Outcome::Failed(Failure::Poisoned) => Happened::AskPoisoned,
             Outcome::Failed(Failure::Recovering) => Happened::AskRecovering,

@@ -77,6 +77,8 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "sqlx",
             "rusqlite",
             "getrandom",
+            "mlua",
+            "sha1",
         ],
     ),
     // The fuzz targets: other readers to hold ours against.

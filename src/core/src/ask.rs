@@ -55,8 +55,12 @@ pub enum Failure {
     Recovering,
     /// No such SKU in the ledger.
     UnknownSku,
-    /// The batch that fills is full while another commits: nothing was done; ask again.
+    /// The batch that fills is full while another commits, or the link to Redis is: nothing was done; ask again.
     Busy,
+    /// Redis cannot be reached, or has said that it did not execute this.
+    Unavailable,
+    /// The Redis that answers is not the one that was trusted: it may have lost grants. None is made until it is looked at.
+    Frozen,
 }
 
 /// What can be asked of the ledger.

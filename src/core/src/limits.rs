@@ -128,3 +128,27 @@ pub const DRAIN_AGAIN_MS: u64 = 100;
 pub const REDIS_NODES_MAX: usize = 256;
 /// Longest name of a host (RFC 1035 §2.3.4: 255 bytes on the wire, 253 as text).
 pub const HOST_NAME_BYTES_MAX: usize = 253;
+/// Things sent on one link to Redis and not answered: with replies within 10 ms this is 400,000 asks a second; as many
+/// unknowns at most when the link is lost.
+pub const LINK_SENT_MAX: usize = 4096;
+/// Bytes of one link that the kernel has not taken: a ring full of the longest asks; above it the server does not read.
+pub const LINK_UNSENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// First pause before a lost link is connected again, at most (full jitter).
+pub const LINK_BACKOFF_FIRST_MS: u64 = 50;
+/// Longest pause: a server that comes back is used again within this time.
+pub const LINK_BACKOFF_MAX_MS: u64 = 2_000;
+/// Times that an ask which was certainly not executed may be sent again: script not loaded, slot moved or moving.
+pub const ASK_HOPS_MAX: u8 = 3;
+/// The slot map is asked for at most so often, however many replies say MOVED.
+pub const SLOTS_REFRESH_MIN_MS: u64 = 100;
+/// And at least so often, so that a lost hint costs no longer.
+pub const SLOTS_REFRESH_EVERY_MS: u64 = 15_000;
+/// Hints that wait to be looked at; more than SKUs with events in one turn, and those lost are pulled by the timer.
+pub const DESK_NEWS_MAX: usize = 4096;
+/// Winners asked for at a time: about 20 KiB, a tenth of a millisecond of Redis.
+pub const PAGE_USERS: u32 = 1_000;
+/// A SKU's snapshot is pulled so often, whatever events say: a reopened SKU sells again within a second although every
+/// event was lost, and a million refused requests cost four pulls.
+pub const PULL_EVERY_MS: u64 = 500;
+/// A pull that could not be sent, or was lost, is tried again after this.
+pub const PULL_AGAIN_MS: u64 = 50;

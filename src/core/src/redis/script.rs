@@ -3,6 +3,7 @@
 //! Called by [`super::step`] and by links that load them (SCRIPT LOAD) before their first step. The texts are part of the
 //! program: two programs of one version run the same scripts. Codes are those of `lua/README.md`.
 
+use crate::ask::LedgerOp;
 use sha1::{Digest, Sha1};
 
 /// One script.
@@ -74,6 +75,27 @@ impl Script {
         Self::Bucket,
         Self::WindowLog,
     ];
+
+    /// The script of a step.
+    pub const fn of(op: &LedgerOp) -> Self {
+        match op {
+            LedgerOp::Reserve(_) => Self::Reserve,
+            LedgerOp::Lookup(_) => Self::Lookup,
+            LedgerOp::Confirm(_) => Self::Confirm,
+            LedgerOp::Settle(_) => Self::Settle,
+            LedgerOp::Release(_) => Self::Release,
+            LedgerOp::PaidLate(_) => Self::PaidLate,
+            LedgerOp::Open(_) => Self::Open,
+            LedgerOp::Close(_) => Self::Close,
+            LedgerOp::SetMode(_) => Self::SetMode,
+            LedgerOp::Restock(_) => Self::Restock,
+        }
+    }
+
+    /// A bit of its own, for sets of scripts.
+    pub const fn bit(self) -> u32 {
+        1 << self as u32
+    }
 
     /// Its file's name in `lua/`, without the ending.
     pub const fn name(self) -> &'static str {

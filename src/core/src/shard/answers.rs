@@ -86,7 +86,10 @@ impl Shard {
                 Failure::Late => self.busy_reply(Reason::DeadlineSpent),
                 Failure::Busy => self.busy_reply(Reason::MailFull),
                 Failure::Poisoned => self.busy_reply(Reason::StorePoisoned),
-                Failure::Recovering => self.busy_reply(Reason::LedgerUnavailable),
+                Failure::Recovering | Failure::Unavailable => {
+                    self.busy_reply(Reason::LedgerUnavailable)
+                }
+                Failure::Frozen => self.busy_reply(Reason::ModeQueueOnly),
                 Failure::UnknownSku => Reply::new(Reason::UnknownSku),
             },
             Outcome::Unknown => self.pending(Reply::new(Reason::Pending)),

@@ -23,7 +23,11 @@ impl Counts {
         match failure {
             Failure::Late => self.late += 1,
             Failure::Busy => self.busy += 1,
-            Failure::Poisoned | Failure::Recovering | Failure::UnknownSku => {
+            Failure::Poisoned
+            | Failure::Recovering
+            | Failure::UnknownSku
+            | Failure::Unavailable
+            | Failure::Frozen => {
                 self.refused_otherwise += 1;
             }
         }

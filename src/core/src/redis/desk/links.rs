@@ -1,0 +1,176 @@
+//! The desk's connections: their events, what is lost with one, and what time asks of them.
+
+use super::{Desk, News, Sent, address_of};
+use crate::ask::Outcome;
+use crate::port::{ConnId, ConnectError, ConnectToken, Effects, Input};
+use crate::redis::endpoint::Endpoint;
+use crate::redis::link::Took;
+use crate::redis::link::fault::LinkFault;
+use crate::time::Now;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+impl Desk {
+    /// The answer to [`News::Resolve`]; `None`: the name has no address, it is asked for again later.
+    pub fn resolved(&mut self, now: Now, endpoint: &Endpoint, to: Option<SocketAddr>) {
+        let Some(index) = self.index_at(endpoint) else {
+            return;
+        };
+        let node = &mut self.nodes[index];
+        node.is_resolving = false;
+        match to {
+            Some(_) => node.link.set_to(to),
+            None => node.link.unresolved(now, &mut self.rng),
+        }
+    }
+
+    /// A connect of this desk succeeded; `false`: it is not this desk's.
+    pub fn connected(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        token: ConnectToken,
+        fx: &mut Effects,
+    ) -> bool {
+        let mut nodes = self.nodes.iter_mut();
+        let Some(node) = nodes.find(|node| node.link.awaits(token)) else {
+            return false;
+        };
+        node.link.connected(now, conn, fx);
+        true
+    }
+
+    /// A connect of this desk failed; `false`: it is not this desk's.
+    pub fn connect_failed(&mut self, now: Now, token: ConnectToken, error: ConnectError) -> bool {
+        let mut nodes = 0..self.nodes.len();
+        let Some(index) = nodes.find(|&index| self.nodes[index].link.awaits(token)) else {
+            return false;
+        };
+        let node = &mut self.nodes[index];
+        node.link.connect_failed(now, error, &mut self.rng);
+        node.link.set_to(address_of(&node.endpoint));
+        self.fail_parked(index);
+        true
+    }
+
+    /// A connection of this desk is gone; `false`: it is not this desk's.
+    pub fn closed(&mut self, now: Now, conn: ConnId, fx: &mut Effects) -> bool {
+        let Some(index) = self.index_of(conn) else {
+            return false;
+        };
+        self.lose(now, index, LinkFault::Closed, fx);
+        self.nodes[index].link.closed();
+        true
+    }
+
+    fn index_of(&self, conn: ConnId) -> Option<usize> {
+        self.nodes.iter().position(|node| node.link.owns(conn))
+    }
+
+    /// Bytes came; `false`: the connection is not this desk's.
+    pub fn received(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        input: &mut Input<'_>,
+        fx: &mut Effects,
+    ) -> bool {
+        let Some(index) = self.index_of(conn) else {
+            return false;
+        };
+        loop {
+            let link = &mut self.nodes[index].link;
+            if link.is_closing() {
+                input.consume(input.bytes().len());
+                return true;
+            }
+            match link.take(now, input.bytes(), fx) {
+                Took::Reply { to, value, bytes } => {
+                    self.replied(now, index, to, &value, fx);
+                    input.consume(bytes);
+                }
+                Took::Push { value, bytes } => {
+                    self.pushed(&value);
+                    input.consume(bytes);
+                }
+                Took::Own {
+                    bytes,
+                    became_ready,
+                } => {
+                    input.consume(bytes);
+                    if became_ready {
+                        self.became_ready(now, index, fx);
+                    }
+                }
+                Took::NeedMore => break,
+                Took::Fault(fault) => self.lose(now, index, fault, fx),
+            }
+        }
+        if input.ended() {
+            self.lose(now, index, LinkFault::Closed, fx);
+        }
+        true
+    }
+
+    fn became_ready(&mut self, now: Now, index: usize, fx: &mut Effects) {
+        let node = &mut self.nodes[index];
+        node.is_retired = false;
+        node.loading = 0;
+        let facts = node.link.facts();
+        let met = (facts.run_id, facts.replication_id);
+        node.has_changed = *node.trusted.get_or_insert(met) != met;
+        if self.config.is_cluster && self.refreshed_at.is_none() {
+            self.refresh_at = now.mono;
+        }
+        self.subscribe(index, fx);
+        self.unpark(now, index, fx);
+        self.refresh_if_due(now, fx);
+    }
+
+    /// Closes a node's link: what was written is unknown, what was parked was not executed.
+    pub(super) fn lose(&mut self, now: Now, index: usize, fault: LinkFault, fx: &mut Effects) {
+        let node = &mut self.nodes[index];
+        if node.link.is_closing() {
+            return;
+        }
+        self.counts.lost += 1;
+        let lost: Vec<Sent> = node.link.fail(now, fault, &mut self.rng, fx).collect();
+        for sent in lost {
+            if let Sent::Page(sku) = sent {
+                self.page_lost(sku);
+            }
+            if let Sent::Ask(flight) = sent {
+                self.nodes[index].breaker.heard(now.mono, false);
+                self.end(&flight, Outcome::Unknown);
+            }
+        }
+        self.fail_parked(index);
+        let node = &mut self.nodes[index];
+        node.loading = 0;
+        node.link.set_to(address_of(&node.endpoint)); // a name is resolved anew
+        self.want_refresh(now);
+    }
+
+    /// Timed work: connects, pings, timeouts, asks that waited too long, the slot map.
+    pub fn turn(&mut self, now: Now, fx: &mut Effects) {
+        for index in 0..self.nodes.len() {
+            let tokens = &mut self.tokens;
+            let token = || {
+                *tokens += 1;
+                ConnectToken(*tokens)
+            };
+            if let Err(fault) = self.nodes[index].link.turn(now, token, fx) {
+                self.lose(now, index, fault, fx);
+            }
+            self.drop_expired(now, index);
+            let node = &mut self.nodes[index];
+            if node.link.lacks_address(now) && !node.is_resolving {
+                node.is_resolving = true;
+                self.news
+                    .push_back(News::Resolve(Box::new(node.endpoint.clone())));
+            }
+        }
+        self.refresh_if_due(now, fx);
+    }
+}

@@ -1,0 +1,441 @@
+//! The ledger over Redis as one part sees it: asks in, answers out, one link per node.
+//!
+//! Its owner hands it the events of its connections and takes [`Desk::next_answer`] and [`Desk::next_news`]. Invariants: every ask gets exactly one answer; an ask that was written to a link is
+//! never written again unless the server said that it did not execute it (NOSCRIPT, MOVED, ASK; at most `ASK_HOPS_MAX`
+//! times, within its deadline); what was written and not answered is [`Outcome::Unknown`]; what was not written is
+//! [`Outcome::Failed`]. Deliberately not here: what the client hears, and how an unknown is looked up (the shard).
+
+mod errors;
+mod hops;
+mod links;
+mod news;
+mod routes;
+
+use super::breaker::{self, Breaker, Gate};
+use super::endpoint::{Endpoint, Host};
+use super::link::fault::LinkFault;
+use super::link::greeting::{IdText, ServerFacts, Words};
+use super::link::{Link, Patience};
+use super::reply::{self, Asked};
+use super::script::Script;
+use super::step::{SkuSteps, StepPlan};
+use crate::ask::{Answer, Ask, Failure, LedgerOp, Outcome};
+use crate::limits::{
+    ASK_HOPS_MAX, LINK_SENT_MAX, REDIS_NODES_MAX, SLOTS_REFRESH_EVERY_MS, SLOTS_REFRESH_MIN_MS,
+};
+use crate::mail::Addr;
+use crate::port::Effects;
+use crate::rng::Rng;
+use crate::time::{Mono, Now};
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+pub use news::{News, PageState, SkuPage};
+use routes::{Route, Routes};
+use weir_proto::ids::SkuKey;
+use weir_proto::resp::{self, Value};
+
+/// What a desk is made of.
+#[derive(Clone, Debug)]
+pub struct DeskConfig {
+    /// The server, or with `is_cluster` the nodes to begin with; at least one.
+    pub servers: Vec<Endpoint>,
+    /// The servers are nodes of one Redis Cluster.
+    pub is_cluster: bool,
+    /// Events are listened to, as hints to pull a snapshot.
+    pub hears_events: bool,
+    /// Who we are.
+    pub words: Words,
+    /// How long a link waits.
+    pub patience: Patience,
+    /// When a node that fails is left alone.
+    pub breaker: breaker::Policy,
+    /// Chance of back-off.
+    pub seed: u64,
+}
+
+/// An ask on its way.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    ask: Ask,
+    /// How often it came back unexecuted.
+    hops: u8,
+    /// It goes to a node that only takes it after ASKING.
+    is_asking: bool,
+}
+
+/// What a desk sends on a link.
+#[derive(Debug)]
+enum Sent {
+    Ask(Flight),
+    /// Comes before an ask that was told ASK.
+    Asking,
+    Load(Script),
+    Slots,
+    /// A page of the SKU at that place.
+    Page(u16),
+}
+
+/// One SKU: its frames, its slot, and the channel of its events.
+#[derive(Debug)]
+struct SkuAt {
+    steps: SkuSteps,
+    slot: u16,
+    channel: String,
+}
+
+/// One node.
+#[derive(Debug)]
+struct Node {
+    endpoint: Endpoint,
+    /// The address of its name was asked for.
+    is_resolving: bool,
+    link: Link<Sent>,
+    /// Asks that this node has certainly not executed and that wait for it: for its greeting, or for a script.
+    parked: VecDeque<Flight>,
+    /// Scripts whose SCRIPT LOAD is under way.
+    loading: u32,
+    breaker: Breaker,
+    /// It said that it takes no writes: nothing new goes to it, and it is greeted again once it has answered all.
+    is_retired: bool,
+    /// Run and replication of the server as it was first met, or was trusted last.
+    trusted: Option<(IdText, IdText)>,
+    /// It is another one since: it may lack grants that were acknowledged. It is asked, but for no grant.
+    has_changed: bool,
+}
+
+/// What a desk counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeskCounts {
+    /// Asks written for the first time.
+    pub asks: u64,
+    /// Asks written again because the server did not execute them.
+    pub resends: u64,
+    /// Answers that were decided.
+    pub done: u64,
+    /// Asks that ended without being executed.
+    pub failed: u64,
+    /// Asks that ended unknown.
+    pub unknown: u64,
+    /// SCRIPT LOAD commands.
+    pub loads: u64,
+    /// Slot maps asked for.
+    pub refreshes: u64,
+    /// Links lost.
+    pub lost: u64,
+    /// Error replies that say that nothing was executed: overload, no memory, no replicas, a cluster without the slot.
+    pub refusals: u64,
+    /// Error replies that leave open what was executed.
+    pub faults: u64,
+    /// Asks that an open breaker kept back.
+    pub broken: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Desk {
+    config: DeskConfig,
+    skus: Vec<SkuAt>,
+    nodes: Vec<Node>,
+    routes: Routes,
+    answers: VecDeque<(Addr, Answer)>,
+    news: VecDeque<News>,
+    rng: Rng,
+    tokens: u64,
+    /// The slot map is asked for then.
+    refresh_at: Mono,
+    refreshed_at: Option<Mono>,
+    counts: DeskCounts,
+}
+
+impl Desk {
+    /// A desk whose links connect at the first [`Self::turn`].
+    pub fn new(config: DeskConfig, plans: &[StepPlan]) -> Self {
+        let skus = plans.iter().map(|plan| {
+            let steps = SkuSteps::new(*plan);
+            let channel = steps.key("events");
+            SkuAt {
+                slot: resp::key_slot(channel.as_bytes()),
+                steps,
+                channel,
+            }
+        });
+        let routes = Routes::new(config.is_cluster);
+        let mut desk = Self {
+            skus: skus.collect(),
+            nodes: Vec::new(),
+            routes,
+            answers: VecDeque::with_capacity(LINK_SENT_MAX),
+            news: VecDeque::new(),
+            rng: Rng::new(config.seed),
+            tokens: 0,
+            refresh_at: Mono(0),
+            refreshed_at: None,
+            counts: DeskCounts::default(),
+            config,
+        };
+        for server in desk.config.servers.clone() {
+            desk.node_at(&server);
+        }
+        desk
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> &DeskCounts {
+        &self.counts
+    }
+
+    /// True when every node that this desk knows can be asked.
+    pub fn is_ready(&self) -> bool {
+        let mut nodes = self.nodes.iter();
+        nodes.all(|node| node.link.is_ready() && !node.is_retired) && self.routes.is_known()
+    }
+
+    /// Each node and why it cannot be asked at present (`None`: it can).
+    pub fn nodes(&self) -> impl Iterator<Item = (&Endpoint, Option<LinkFault>)> {
+        self.nodes.iter().map(|node| {
+            let fault = node.link.last_fault().filter(|_| !node.link.is_ready());
+            (&node.endpoint, fault)
+        })
+    }
+
+    /// Servers that are not those that were trusted: another run, or another history of writes. No grant is asked of
+    /// them until [`Self::trust`].
+    pub fn changed(&self) -> impl Iterator<Item = (&Endpoint, &ServerFacts)> {
+        let changed = self.nodes.iter().filter(|node| node.has_changed);
+        changed.map(|node| (&node.endpoint, node.link.facts()))
+    }
+
+    /// From here on the server at that address is trusted as it is: what it lost was counted and mended.
+    pub fn trust(&mut self, endpoint: &Endpoint) {
+        let mut nodes = self.nodes.iter_mut();
+        if let Some(node) = nodes.find(|node| node.endpoint == *endpoint) {
+            let facts = node.link.facts();
+            node.trusted = Some((facts.run_id, facts.replication_id));
+            node.has_changed = false;
+        }
+    }
+
+    /// The next answer, and who asked; every ask gets one.
+    pub fn next_answer(&mut self) -> Option<(Addr, Answer)> {
+        self.answers.pop_front()
+    }
+
+    /// Sends an ask, or answers it at once when it cannot be sent.
+    pub fn ask(&mut self, now: Now, ask: Ask, fx: &mut Effects) {
+        let flight = Flight {
+            ask,
+            hops: 0,
+            is_asking: false,
+        };
+        let Some(sku) = self.sku_of(ask.op.sku()) else {
+            return self.end(&flight, Outcome::Failed(Failure::UnknownSku));
+        };
+        match self.node_of(sku) {
+            Some(node) => self.launch(now, node, flight, fx),
+            None => self.end(&flight, Outcome::Failed(Failure::Unavailable)),
+        }
+    }
+
+    /// The node that owns the slot of the SKU at that place.
+    fn node_of(&self, sku: usize) -> Option<usize> {
+        match self.routes.of(self.skus[sku].slot) {
+            Route::Only => Some(0),
+            Route::Nowhere => None,
+            Route::Node(endpoint) => self.index_at(endpoint),
+        }
+    }
+
+    fn index_at(&self, endpoint: &Endpoint) -> Option<usize> {
+        let mut nodes = self.nodes.iter();
+        nodes.position(|node| node.endpoint == *endpoint)
+    }
+
+    fn sku_of(&self, key: SkuKey) -> Option<usize> {
+        self.skus.iter().position(|sku| sku.steps.plan().sku == key)
+    }
+
+    /// Writes a flight to a node, or parks it while the node is being greeted.
+    fn launch(&mut self, now: Now, index: usize, flight: Flight, fx: &mut Effects) {
+        if now.mono > flight.ask.deadline {
+            return self.end(&flight, Outcome::Failed(Failure::Late));
+        }
+        let node = &mut self.nodes[index];
+        let is_usable = node.link.is_ready() && !node.is_retired;
+        // A node that is being greeted, and a script that is being loaded, are worth waiting for.
+        let is_coming = match is_usable {
+            true => node.loading & Script::of(&flight.ask.op).bit() != 0,
+            false => node.link.is_coming(),
+        };
+        if is_coming && node.parked.len() < LINK_SENT_MAX {
+            node.parked.push_back(flight);
+            return;
+        }
+        if !is_usable {
+            return self.end(&flight, Outcome::Failed(Failure::Unavailable));
+        }
+        if node.has_changed && matches!(flight.ask.op, LedgerOp::Reserve(_)) {
+            return self.end(&flight, Outcome::Failed(Failure::Frozen));
+        }
+        if flight.hops == 0 && node.breaker.gate(now.mono) == Gate::Refuse {
+            self.counts.broken += 1;
+            return self.end(&flight, Outcome::Failed(Failure::Unavailable));
+        }
+        // What is parked will be sent, too: together they fit the ring.
+        let wanted = node.parked.len() + 1 + usize::from(flight.is_asking);
+        if node.link.room() < wanted {
+            return self.end(&flight, Outcome::Failed(Failure::Busy));
+        }
+        let Some(sku) = self.sku_of(flight.ask.op.sku()) else {
+            return self.end(&flight, Outcome::Failed(Failure::UnknownSku));
+        };
+        let (node, steps) = (&mut self.nodes[index], &self.skus[sku].steps);
+        if flight.is_asking {
+            let asking = node.link.send(now, Sent::Asking, fx, |out| {
+                resp::command(out, &[b"ASKING"]);
+            });
+            debug_assert!(asking.is_ok(), "there was room");
+        }
+        let sent = node.link.send(now, Sent::Ask(flight), fx, |out| {
+            steps.push(&flight.ask.op, out);
+        });
+        match sent {
+            Ok(()) if flight.hops == 0 => self.counts.asks += 1,
+            Ok(()) => self.counts.resends += 1,
+            Err(_) => self.end(&flight, Outcome::Failed(Failure::Busy)),
+        }
+    }
+
+    fn end(&mut self, flight: &Flight, outcome: Outcome) {
+        match outcome {
+            Outcome::Done(_) => self.counts.done += 1,
+            Outcome::Failed(_) => self.counts.failed += 1,
+            Outcome::Unknown => self.counts.unknown += 1,
+        }
+        let answer = Answer {
+            id: flight.ask.id,
+            outcome,
+        };
+        self.answers.push_back((flight.ask.from, answer));
+    }
+
+    /// The node at that endpoint, made if it is new; `None` when there is no room for one more.
+    fn node_at(&mut self, endpoint: &Endpoint) -> Option<usize> {
+        if let Some(index) = self.index_at(endpoint) {
+            return Some(index);
+        }
+        if self.nodes.len() == REDIS_NODES_MAX {
+            return None;
+        }
+        let to = address_of(endpoint);
+        self.nodes.push(Node {
+            endpoint: endpoint.clone(),
+            is_resolving: false,
+            link: Link::new(to, self.config.words.clone(), self.config.patience),
+            parked: VecDeque::new(),
+            loading: 0,
+            breaker: Breaker::new(self.config.breaker),
+            is_retired: false,
+            trusted: None,
+            has_changed: false,
+        });
+        Some(self.nodes.len() - 1)
+    }
+
+    fn replied(&mut self, now: Now, index: usize, to: Sent, value: &Value<'_>, fx: &mut Effects) {
+        match to {
+            Sent::Ask(flight) => self.ask_replied(now, index, flight, value, fx),
+            Sent::Asking => {
+                if !matches!(value, Value::Simple(b"OK")) {
+                    self.counts.faults += 1; // the ask behind it hears MOVED
+                }
+            }
+            Sent::Load(script) => self.loaded(now, index, script, value, fx),
+            Sent::Slots => self.slots_came(now, index, value, fx),
+            Sent::Page(sku) => self.page_came(now, index, sku, value, fx),
+        }
+        self.close_retired(now, index, fx);
+    }
+
+    fn ask_replied(
+        &mut self,
+        now: Now,
+        index: usize,
+        flight: Flight,
+        value: &Value<'_>,
+        fx: &mut Effects,
+    ) {
+        if let Value::Error(error) = value {
+            return self.refused(now, index, flight, error, fx);
+        }
+        // An answer after its deadline helps nobody: for the breaker it is none.
+        let in_time = now.mono <= flight.ask.deadline;
+        self.nodes[index].breaker.heard(now.mono, in_time);
+        let sku = self.sku_of(flight.ask.op.sku());
+        let ids_above = sku.map_or(0, |sku| self.skus[sku].steps.plan().ids_above);
+        match reply::answer(Asked::of(&flight.ask.op), ids_above, value) {
+            Ok(decided) => {
+                self.end(&flight, Outcome::Done(decided.answer));
+                if let Some(epoch) = decided.sells_out {
+                    self.hint(flight.ask.op.sku(), epoch);
+                }
+            }
+            Err(_) => {
+                self.end(&flight, Outcome::Unknown);
+                self.lose(now, index, LinkFault::WrongShape, fx);
+            }
+        }
+    }
+
+    /// Sends what was parked, in order.
+    fn unpark(&mut self, now: Now, index: usize, fx: &mut Effects) {
+        let parked = core::mem::take(&mut self.nodes[index].parked);
+        for flight in parked {
+            self.launch(now, index, flight, fx);
+        }
+    }
+
+    /// What is parked was not executed, and now it will not be.
+    fn fail_parked(&mut self, index: usize) {
+        while let Some(flight) = self.nodes[index].parked.pop_front() {
+            self.end(&flight, Outcome::Failed(Failure::Unavailable));
+        }
+    }
+
+    /// Parked asks whose deadline has passed are not sent.
+    fn drop_expired(&mut self, now: Now, index: usize) {
+        let parked = &self.nodes[index].parked;
+        if !parked.iter().any(|flight| flight.ask.deadline < now.mono) {
+            return;
+        }
+        let parked = core::mem::take(&mut self.nodes[index].parked);
+        for flight in parked {
+            if flight.ask.deadline < now.mono {
+                self.end(&flight, Outcome::Failed(Failure::Late));
+            } else {
+                self.nodes[index].parked.push_back(flight);
+            }
+        }
+    }
+
+    /// When [`Self::turn`] has something to do.
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let links = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.link.next_deadline());
+        let parked = self.nodes.iter().flat_map(|node| &node.parked);
+        let expiries = parked.map(|flight| flight.ask.deadline.plus_ns(1));
+        let refresh = self.refresh_deadline();
+        links.chain(expiries).chain(refresh).min()
+    }
+}
+
+/// The address of an endpoint that needs no resolving.
+fn address_of(endpoint: &Endpoint) -> Option<SocketAddr> {
+    match endpoint.host {
+        Host::Ip(ip) => Some(SocketAddr::new(ip, endpoint.port)),
+        Host::Name(_) => None,
+    }
+}
