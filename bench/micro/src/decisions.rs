@@ -10,12 +10,15 @@ use crate::{Scenario, Work};
 use std::cell::Cell;
 use std::sync::Arc;
 use weir_core::ask::LedgerAnswer;
+use weir_core::limit::dimension::Dim;
 use weir_core::limit::gcra::{Policy, Rate};
+use weir_core::mail::{LimitChange, Mail};
 use weir_core::port::{ConnId, Effects, Event, Handler, Input, Op};
 use weir_core::shard::Shard;
 use weir_core::shard::config::ShardConfig;
 use weir_core::time::{Now, WallMs};
 use weir_core::view::WinnersFilter;
+use weir_proto::addr::{Cidr, Source};
 use weir_proto::ids::UserId;
 
 /// Requests that take turns.
@@ -23,7 +26,7 @@ const USERS: u64 = 64;
 /// Requests in one buffer of a pipelining client.
 const DEEP: u64 = 16;
 
-pub fn scenarios() -> [Scenario; 9] {
+pub fn scenarios() -> [Scenario; 11] {
     let deep = |scenario: Scenario| Scenario {
         per_turn: DEEP,
         ..scenario
@@ -53,6 +56,12 @@ pub fn scenarios() -> [Scenario; 9] {
                 users.map(|user| submit_to("p_nobody", user, &ticket_of(user, Form::Compact)));
             Turns::boxed(Kit::open(free()), requests.collect())
         }),
+        deep(Scenario::new("decide-16-crowd-1K", 200, || {
+            Crowd::boxed(1_000)
+        })),
+        deep(Scenario::new("decide-16-crowd-10M", 200, || {
+            Crowd::boxed(10_000_000)
+        })),
     ]
 }
 
@@ -69,7 +78,16 @@ fn free() -> ShardConfig {
 }
 
 fn sold_out(form: Form, deep: u64) -> Box<dyn Work> {
-    let mut kit = Kit::open(free());
+    let buffers = (0..USERS).map(|first| {
+        let users = first..first + deep;
+        let requests = users.map(|user| submit(1 + user, &ticket_of(1 + user, form)));
+        requests.flatten().collect()
+    });
+    Turns::boxed(sold_out_kit(free()), buffers.collect())
+}
+
+fn sold_out_kit(config: ShardConfig) -> Kit {
+    let mut kit = Kit::open(config);
     let winners = WinnersFilter::build(7, (1_000_000..1_000_000 + WINNERS).map(UserId));
     kit.view(|view| {
         view.version = 2;
@@ -77,12 +95,7 @@ fn sold_out(form: Form, deep: u64) -> Box<dyn Work> {
         view.sold_out = true;
         view.winners = Arc::new(winners);
     });
-    let buffers = (0..USERS).map(|first| {
-        let users = first..first + deep;
-        let requests = users.map(|user| submit(1 + user, &ticket_of(1 + user, form)));
-        requests.flatten().collect()
-    });
-    Turns::boxed(kit, buffers.collect())
+    kit
 }
 
 fn limited() -> Box<dyn Work> {
@@ -122,6 +135,68 @@ fn not_open() -> Box<dyn Work> {
     Turns::boxed(Kit::open(config), requests.collect())
 }
 
+/// Each request comes from another address, behind a proxy. For times: what differs with their number is where the
+/// limiter's lines are.
+struct Crowd {
+    turns: Turns,
+    /// Where the addresses begin, of each buffer.
+    at: Vec<Vec<usize>>,
+    addresses: u64,
+    number: u64,
+}
+
+/// An address of the crowd; its /64 is limited, and the lower half of that is exchanged in place.
+const ADDRESS: &str = "2001:db8:0000:0000::1";
+/// The digits that are exchanged.
+const DIGITS: [usize; 8] = [9, 10, 11, 12, 14, 15, 16, 17];
+
+impl Crowd {
+    fn boxed(addresses: u64) -> Box<dyn Work> {
+        let mut config = free();
+        config.ip.slots = 2 * addresses as usize;
+        config.source = Source::XForwardedFor;
+        config.trusted = Arc::new([Cidr::parse("0.0.0.0/0").expect("a network")]);
+        let change = LimitChange {
+            dim: Dim::Ip,
+            policy: *config.ip.rule.policy(),
+        };
+        let mut kit = sold_out_kit(config);
+        kit.event(Event::Mail(Mail::LimitChange(change))); // walks the table: no page of it is new later
+        let request = |user| {
+            let request = submit(user, &ticket_of(user, Form::Compact));
+            let request = String::from_utf8(request).expect("ASCII");
+            let line = format!("\r\nX-Forwarded-For: {ADDRESS}\r\nOrigin:");
+            request.replacen("\r\nOrigin:", &line, 1)
+        };
+        let buffer = |first| (first..first + DEEP).map(request).collect::<String>();
+        let buffers: Vec<String> = (1..=USERS).map(buffer).collect();
+        let at_of = |buffer: &String| buffer.match_indices(ADDRESS).map(|(at, _)| at).collect();
+        let at = buffers.iter().map(at_of).collect();
+        let buffers = buffers.into_iter().map(String::into_bytes);
+        Box::new(Self {
+            turns: Turns::new(kit, buffers.collect()),
+            at,
+            addresses,
+            number: 0,
+        })
+    }
+}
+
+impl Work for Crowd {
+    fn once(&mut self) -> u64 {
+        let next = self.turns.next;
+        let buffer = &mut self.turns.requests[next];
+        for at in &self.at[next] {
+            self.number = (self.number + 1) % self.addresses;
+            for (place, digit) in DIGITS.iter().rev().enumerate() {
+                buffer[at + digit] =
+                    b"0123456789abcdef"[(self.number >> (4 * place) & 15) as usize];
+            }
+        }
+        self.turns.once()
+    }
+}
+
 struct Turns {
     shard: Shard,
     fx: Effects,
@@ -135,11 +210,15 @@ struct Turns {
 }
 
 impl Turns {
-    fn boxed(mut kit: Kit, requests: Vec<Vec<u8>>) -> Box<dyn Work> {
+    fn boxed(kit: Kit, requests: Vec<Vec<u8>>) -> Box<dyn Work> {
+        Box::new(Self::new(kit, requests))
+    }
+
+    fn new(mut kit: Kit, requests: Vec<Vec<u8>>) -> Self {
         kit.connect(0);
         kit.end_turn();
         let Kit { shard, fx, now, .. } = kit;
-        Box::new(Self {
+        Self {
             shard,
             fx,
             start: now,
@@ -149,7 +228,7 @@ impl Turns {
             next: 0,
             sent: Vec::with_capacity(64 * 1024),
             ops: Vec::with_capacity(64),
-        })
+        }
     }
 }
 

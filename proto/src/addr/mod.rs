@@ -80,7 +80,16 @@ impl IpKey {
         }
     }
 
-    /// Family (4 or 6) and the key's bits, for a keyed hash; different keys give different bytes.
+    /// Family (4 or 6) and the key's bits, for a hash of words; different keys give different words.
+    #[inline]
+    pub const fn to_words(self) -> [u64; 2] {
+        match self {
+            Self::V4(bits) => [4, bits as u64],
+            Self::V6(bits) => [6, bits],
+        }
+    }
+
+    /// The same as bytes, for a keyed hash; different keys give different bytes.
     pub const fn to_bytes(self) -> [u8; 9] {
         let (family, bits) = match self {
             Self::V4(bits) => (4, bits as u64),
@@ -125,6 +134,7 @@ mod tests {
     #[test]
     fn families_never_share_a_key() {
         assert_ne!(IpKey::V4(7).to_bytes(), IpKey::V6(7).to_bytes());
+        assert_ne!(IpKey::V4(7).to_words(), IpKey::V6(7).to_words());
     }
 
     #[test]

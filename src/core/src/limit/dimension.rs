@@ -71,8 +71,8 @@ struct Shadow {
 
 impl Shadow {
     /// Decides for itself what the live limit has decided as `passes`.
-    fn watch(&mut self, now: Mono, name: &[u8], passes: bool) {
-        let probe = self.table.probe(now, self.table.key(name), 1);
+    fn watch(&mut self, now: Mono, name: &[u64], passes: bool) {
+        let probe = self.table.probe(now, self.table.key_of(name), 1);
         match (passes, probe.verdict.is_allow()) {
             (true, false) => self.counts.would_deny += 1,
             (false, true) => self.counts.would_pass += 1,
@@ -112,10 +112,16 @@ impl Dimension {
         }
     }
 
+    /// Has what decides the next call of the key that `name` names brought near; see [`KeyedLimiter::touch`].
+    #[inline]
+    pub fn touch(&self, name: &[u64]) {
+        self.live.touch(self.live.key_of(name));
+    }
+
     /// Decides one call of the key that `name` names; charges nothing. Counts where the shadow differs.
     #[inline]
-    pub fn probe(&mut self, now: Mono, name: &[u8]) -> Judged {
-        let live = self.live.probe(now, self.live.key(name), 1);
+    pub fn probe(&mut self, now: Mono, name: &[u64]) -> Judged {
+        let live = self.live.probe(now, self.live.key_of(name), 1);
         if let Some(shadow) = &mut self.shadow {
             shadow.watch(now, name, live.verdict.is_allow());
         }
@@ -133,7 +139,7 @@ impl Dimension {
     }
 
     /// Decides and, when allowed, charges: for a limit that stands alone.
-    pub fn take(&mut self, now: Mono, name: &[u8]) -> Judged {
+    pub fn take(&mut self, now: Mono, name: &[u64]) -> Judged {
         let judged = self.probe(now, name);
         if judged.verdict().is_allow() {
             self.charge(&judged);
@@ -145,9 +151,9 @@ impl Dimension {
     /// # Errors
     /// The refused call.
     #[inline]
-    pub fn pass(&mut self, now: Mono, name: &[u8]) -> Result<(), Judged> {
+    pub fn pass(&mut self, now: Mono, name: &[u64]) -> Result<(), Judged> {
         if self.shadow.is_none() {
-            let passed = self.live.pass(now, self.live.key(name), 1);
+            let passed = self.live.pass(now, self.live.key_of(name), 1);
             return passed.map_err(|live| Judged { live });
         }
         let judged = self.take(now, name);

@@ -47,19 +47,28 @@ impl NameHash {
     /// The hash of a name.
     #[inline]
     pub(super) fn of(&self, name: &[u8]) -> u64 {
-        assert!(name.len() <= NAME_BYTES_MAX, "names of limits are short");
-        let mut sum = self
-            .offset
-            .wrapping_add(self.length_factor.wrapping_mul(name.len() as u128));
         let (words, rest) = name.as_chunks::<WORD_BYTES>();
-        for (word, factor) in words.iter().zip(&self.factors) {
-            sum = sum.wrapping_add(factor.wrapping_mul(u128::from(u64::from_le_bytes(*word))));
-        }
-        if !rest.is_empty() {
-            let mut last = [0; WORD_BYTES];
-            last[..rest.len()].copy_from_slice(rest);
-            let word = u128::from(u64::from_le_bytes(last));
-            sum = sum.wrapping_add(self.factors[words.len()].wrapping_mul(word));
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let mut last = [0; WORD_BYTES];
+        last[..rest.len()].copy_from_slice(rest);
+        let last = (!rest.is_empty()).then_some(u64::from_le_bytes(last));
+        self.of_parts(name.len(), words.chain(last))
+    }
+
+    /// The same of a name that is made of words, least byte first: bytes that were just written are not read back, and
+    /// no later one waits for that.
+    #[inline]
+    pub(super) fn of_words(&self, name: &[u64]) -> u64 {
+        self.of_parts(size_of_val(name), name.iter().copied())
+    }
+
+    #[inline(always)] // unrolled for the number of words that the caller has
+    fn of_parts(&self, bytes: usize, words: impl Iterator<Item = u64>) -> u64 {
+        assert!(bytes <= NAME_BYTES_MAX, "names of limits are short");
+        let length = self.length_factor.wrapping_mul(bytes as u128);
+        let mut sum = self.offset.wrapping_add(length);
+        for (word, factor) in words.zip(&self.factors) {
+            sum = sum.wrapping_add(factor.wrapping_mul(u128::from(word)));
         }
         let hash = (sum >> 64) as u64;
         let hash = (hash ^ (hash >> 32)).wrapping_mul(self.mix);
@@ -121,5 +130,9 @@ mod tests {
             }
         }
         assert!(seen.insert(NameHash::new(b"another of tests").of(&[])));
+        assert_eq!(
+            hash.of_words(&[0x0807_0605_0403_0201, 9]),
+            hash.of(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0, 0, 0, 0, 0])
+        );
     }
 }

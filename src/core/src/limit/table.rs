@@ -151,6 +151,14 @@ impl KeyedLimiter {
         }
     }
 
+    /// The same for a name of at most four words; equal to that of their bytes, least byte first.
+    #[inline]
+    pub fn key_of(&self, name: &[u64]) -> Key {
+        Key {
+            hash: self.names.of_words(name),
+        }
+    }
+
     /// Has the key's home line brought into the cache. For a batch: all keys first, then the decisions, so that the
     /// lines come at one time and not one after the other. Changes nothing.
     #[inline]

@@ -23,7 +23,7 @@ use weir_proto::addr::IpKey;
 use weir_proto::answer::{Code, Reason, RequestState};
 use weir_proto::http::Method;
 use weir_proto::http::quota::Quota;
-use weir_proto::ids::{SkuKey, UserId};
+use weir_proto::ids::UserId;
 use weir_proto::signature::{Signed, verify_request};
 use weir_proto::ticket::{Claims, DeviceClaim, Expect, TicketReject, authenticate_with_kid};
 
@@ -199,7 +199,7 @@ impl Shard {
 
     /// Stage 3: the client's address; soft, the loosest of the keyed limits.
     pub(super) fn source(&mut self, now: Now, client: IpAddr) -> Result<(), Refusal> {
-        let name = IpKey::new(client).to_bytes();
+        let name = IpKey::new(client).to_words();
         let Err(judged) = self.limits.of(Dim::Ip).pass(now.mono, &name) else {
             return Ok(());
         };
@@ -308,8 +308,8 @@ impl Shard {
         // A winner's retry after sold-out goes to the ledger and gets its first answer; it takes no stock, so no budget.
         let takes_stock = !self.skus.state(index).is_marked(now.mono);
         let key = self.skus.state(index).key;
-        let name = of_sku(key, &claims.user.0.to_be_bytes());
-        let user = self.limits.of(Dim::User).probe(now.mono, name.bytes());
+        let name = [key.activity.0, key.sku.0, claims.user.0];
+        let user = self.limits.of(Dim::User).probe(now.mono, &name);
         let checked = self.limits.check(Dim::User, &user);
         let ignored = planted::is(Planted::UserLimitIgnored) && checked.is_err();
         if !ignored {
@@ -317,8 +317,10 @@ impl Shard {
         }
         let device = match &claims.device {
             DeviceClaim::Hash(hash) => {
-                let name = of_sku(key, hash);
-                Some(self.limits.of(Dim::Device).probe(now.mono, name.bytes()))
+                let hash = u128::from_le_bytes(*hash);
+                let (upper, lower) = ((hash >> 64) as u64, hash as u64);
+                let name = [key.activity.0, key.sku.0, upper, lower];
+                Some(self.limits.of(Dim::Device).probe(now.mono, &name))
             }
             DeviceClaim::Unbound | DeviceClaim::Foreign => None, // a foreign text was refused with the ticket
         };
@@ -432,28 +434,6 @@ impl Shard {
     pub(super) fn poll_ms(&mut self) -> u64 {
         400 + self.rng.below(400)
     }
-}
-
-/// The name under which a user or device is limited on one SKU.
-struct OfSku {
-    bytes: [u8; 32],
-    len: usize,
-}
-
-impl OfSku {
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-/// `name`: at most 16 bytes.
-fn of_sku(sku: SkuKey, name: &[u8]) -> OfSku {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&sku.activity.0.to_be_bytes());
-    bytes[8..16].copy_from_slice(&sku.sku.0.to_be_bytes());
-    let len = 16 + name.len();
-    bytes[16..len].copy_from_slice(name);
-    OfSku { bytes, len }
 }
 
 /// A limit's word as a refusal; 429 with the exact wait.

@@ -221,8 +221,7 @@ impl Shard {
         let checked = self.status_ticket(now, call, index, &claims);
         self.verified(checked)?;
         self.note_user(now, claims.user);
-        let name = claims.user.0.to_be_bytes();
-        let judged = self.limits.of(Dim::Status).take(now.mono, &name);
+        let judged = self.limits.of(Dim::Status).take(now.mono, &[claims.user.0]);
         self.limits.check(Dim::Status, &judged)?;
         let told = self.limits.told(Dim::Status, &judged);
         let slot = self

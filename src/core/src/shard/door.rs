@@ -63,7 +63,7 @@ impl Door {
             return Err(Reason::DeniedAddress.into());
         }
         let key = IpKey::new(source);
-        let connect = self.by_connect.key(&key.to_bytes());
+        let connect = self.by_connect.key_of(&key.to_words());
         limited(
             self.by_connect.take(now.mono, connect, 1),
             Reason::LimitedConnects,

@@ -262,6 +262,7 @@ impl Shard {
     /// Decides all that was staged in this turn, in arrival order.
     fn decide(&mut self, now: Now, fx: &mut Effects) {
         let calls = self.staged.take_calls();
+        self.limits.touch(&calls);
         for staged in &calls {
             self.verified_kid = KeyId::default();
             let (reply, name) = match &staged.call {
