@@ -1,8 +1,8 @@
 -- What: makes the bucket of a SKU's admission budget, or changes its rate (R_admit); an older policy is refused. A new
 -- bucket is empty and its rate climbs in eight steps of 125 ms (J6); a missing one is "not open" to everybody else.
 -- KEYS[1] lease HASH.
--- ARGV[1] policy version, ARGV[2] tokens per second, 0..10^9, ARGV[3] burst in tokens, 1..10^9, ARGV[4] sum of the
--- instances' weights, 1..10^6, ARGV[5] TTL of an unused bucket in ms.
+-- ARGV[1] policy version, ARGV[2] thousandths of a token per second, 0..5*10^9, ARGV[3] burst in tokens, 1..10^6,
+-- ARGV[4] sum of the instances' weights, 1..10^6, ARGV[5] TTL of an unused bucket in ms.
 -- Returns: {1 APPLIED, boot, now_ms}, {2 KEPT, boot, now_ms}: the same version, or {0 OLDER, boot, now_ms}.
 -- Complexity: O(1).
 -- Writes: lease, its TTL. What is saved is kept up to the new burst: a raise adds speed, never tokens at once.
@@ -10,10 +10,10 @@
 local time = redis.call('TIME')
 local lease_key, policy, ttl_ms = KEYS[1], ARGV[1], ARGV[5]
 local rate, burst, weights = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local UNITS_PER_TOKEN, STEP_US, STEPS = 8000000, 125000, 8 -- an eighth of a millionth: a step refills whole units
+local UNITS_PER_TOKEN, STEP_US, STEPS = 8000000000, 125000, 8 -- a step of a us refills whole units
 if not string.match(policy or '', '^%d+$') or not string.match(ttl_ms or '', '^%d+$') or #ttl_ms > 15
     or not string.match(ARGV[2], '^%d+$') or not string.match(ARGV[3], '^%d+$') or not string.match(ARGV[4], '^%d+$')
-    or rate > 1000000000 or burst < 1 or burst > 1000000000 or weights < 1 or weights > 1000000
+    or rate > 5000000000 or burst < 1 or burst > 1000000 or weights < 1 or weights > 1000000
     or tonumber(ttl_ms) < 1 then
     return redis.error_reply('WEIRARGS lease_policy: an argument is missing, no number or out of range')
 end

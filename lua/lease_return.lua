@@ -10,7 +10,7 @@
 local time = redis.call('TIME')
 local lease_key, lines_key, instance, boot = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local seq, back = tonumber(ARGV[3]), tonumber(ARGV[4])
-local UNITS_PER_TOKEN, STEP_US, STEPS = 8000000, 125000, 8 -- as in lease_policy
+local UNITS_PER_TOKEN, STEP_US, STEPS = 8000000000, 125000, 8 -- as in lease_policy
 if not string.match(ARGV[3], '^%d+$') or #ARGV[3] > 15 or not string.match(ARGV[4], '^%d+$') or back > 1000000000
     or not string.match(boot, '^%d+$') then
     return redis.error_reply('WEIRARGS lease_return: an argument is missing, no number or out of range')

@@ -7,9 +7,13 @@ mod redis_part;
 
 use lua_part::{Reply, Wire, clock, clock_us, with_clock};
 use redis_part::Redis;
+use weir_core::limit::gcra::Rate;
+use weir_core::limit::lease::{LeaseDraw, LeaseReturn, ShardId};
 use weir_core::limits::{BUDGET_RAMP_MS, BUDGET_RAMP_STEPS};
+use weir_core::redis::lease::{self, Drawn, LeasePolicy, LeaseSteps, PolicySet};
 use weir_core::redis::script::Script;
 use weir_core::rng::Rng;
+use weir_proto::ids::{ActivityId, SkuId, SkuKey};
 
 const T: u64 = 1_796_000_000_000;
 
@@ -289,7 +293,8 @@ impl Budget {
     fn policy(&self, wire: &mut Wire, version: u64, rate: u64, weights: u64, us: u64) -> Vec<i64> {
         let [seconds, micros] = clock_us(us);
         let burst = (rate / 5).max(1); // 200 ms, as `limits::BUDGET_BURST_MS`
-        let numbers = [version, rate, burst, weights, 86_400_000].map(|number| number.to_string());
+        let numbers =
+            [version, rate * 1000, burst, weights, 86_400_000].map(|number| number.to_string());
         let mut arguments: Vec<&str> = numbers.iter().map(String::as_str).collect();
         arguments.extend([seconds.as_str(), micros.as_str()]);
         wire.text(&self.policy, &[&self.keys[0]], &arguments)
@@ -358,7 +363,7 @@ fn leases(redis: &Redis, mistake: Option<&Mistake>) {
     let (mut repeats, mut voids, mut credits, mut granted_in_all) = (0, 0, 0, 0);
     for number in 0..30 {
         let budget = Budget::new(number, mistake);
-        let rate = [1, 40, 1_000, 250_000, 1_000_000_000][rng.below(5) as usize];
+        let rate = [1, 40, 1_000, 250_000, 5_000_000][rng.below(5) as usize];
         let mut us = T * 1000;
         let mut now_us = us;
         let mut instances: Vec<Instance> = (0..4)
@@ -521,4 +526,69 @@ fn instances_share_by_weight() {
     assert_eq!(first, 15_000, "three quarters of 200 ms");
     let second = budget.draw(&mut wire, &small, 1, 1 << 20, full)[1];
     assert_eq!(second, 1_250, "a quarter of what is left");
+}
+
+#[test]
+fn the_programs_frames_draw_and_give_back() {
+    let Some(redis) = Redis::start() else { return };
+    let mut wire = Wire::new(redis.connect());
+    let sku = SkuKey {
+        activity: ActivityId(1),
+        sku: SkuId(2),
+    };
+    let steps = LeaseSteps::new(sku, "host-a");
+    let draw = LeaseDraw {
+        shard: ShardId(1),
+        sku,
+        shard_boot: u64::MAX,
+        seq: 1,
+        want: 100,
+        weight: 5,
+    };
+    let ask = |wire: &mut Wire, draw: &LeaseDraw| {
+        steps.push_draw(draw, &mut wire.out);
+        wire.send();
+        wire.next(|reply| lease::drawn(draw, reply))
+    };
+    assert_eq!(ask(&mut wire, &draw), Ok(Drawn::NotOpen));
+    let set = |wire: &mut Wire, version| {
+        let policy = LeasePolicy {
+            version,
+            rate: Rate::per_second(1_000_000),
+            weights: 5,
+        };
+        steps.push_policy(&policy, &mut wire.out);
+        wire.send();
+        wire.next(lease::policy_set)
+    };
+    assert_eq!(set(&mut wire, 7), Ok(PolicySet::Applied));
+    assert_eq!(set(&mut wire, 7), Ok(PolicySet::Kept));
+    assert_eq!(set(&mut wire, 6), Ok(PolicySet::Older));
+    // By the real clock: it climbs from nothing, so ask until something has come.
+    let mut seq = 0;
+    let grant = loop {
+        seq += 1;
+        match ask(&mut wire, &LeaseDraw { seq, ..draw }) {
+            Ok(Drawn::Granted(grant)) if grant.tokens > 0 => break grant,
+            Ok(Drawn::Granted(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(grant.tokens <= 100 && grant.seq == seq && grant.ttl_ms > 0);
+    let again = ask(&mut wire, &LeaseDraw { seq, ..draw });
+    assert_eq!(again, Ok(Drawn::Granted(grant)), "sent again");
+    let mut back = LeaseReturn {
+        shard: ShardId(1),
+        sku,
+        owner_boot: grant.owner_boot,
+        shard_boot: u64::MAX,
+        seq,
+        tokens: 1,
+    };
+    for (boot, wanted) in [(1, 0), (grant.owner_boot, 1), (grant.owner_boot, 0)] {
+        back.owner_boot = boot;
+        steps.push_return(&back, &mut wire.out);
+        wire.send();
+        assert_eq!(wire.next(lease::credited), Ok(wanted));
+    }
 }

@@ -310,7 +310,7 @@ fn no_refusal_of_a_limit_writes_anything() {
     let made = scene.wire.script(
         Script::LeasePolicy,
         lease,
-        &["3", "1000", "200", "1", "60000"],
+        &["3", "1000000", "200", "1", "60000"],
     );
     assert_eq!(made.integers()[0], 1);
     let policy = ["2", "9000", "200", "1", "60000"];

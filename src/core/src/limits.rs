@@ -152,3 +152,13 @@ pub const PAGE_USERS: u32 = 1_000;
 pub const PULL_EVERY_MS: u64 = 500;
 /// A pull that could not be sent, or was lost, is tried again after this.
 pub const PULL_AGAIN_MS: u64 = 50;
+
+// Budgets in Redis (`redis::lease`).
+
+/// Fastest budget that the bucket counts exactly: five million tokens per second, in thousandths.
+pub const BUCKET_RATE_MILLI_MAX: u64 = 5_000_000_000;
+/// Largest sum of weights.
+pub const BUCKET_WEIGHTS_MAX: u32 = 1_000_000;
+/// A bucket that nobody uses for so long is gone, and a new one starts empty. Far above every pause between two draws,
+/// far below the time in which somebody would miss that a sale has ended.
+pub const BUCKET_TTL_MS: u64 = 3_600_000;

@@ -198,7 +198,8 @@ mod tests {
         );
         assert!(Script::LeaseDraw.source().contains(&lease));
         let climb = format!(
-            "STEP_US, STEPS = 8000000, {}, {} ",
+            "UNITS_PER_TOKEN, STEP_US, STEPS = {}, {}, {} ",
+            limits::BUDGET_RAMP_STEPS * 1_000_000_000, // steps, thousandths of a token, us
             limits::BUDGET_RAMP_MS * 1000 / limits::BUDGET_RAMP_STEPS,
             limits::BUDGET_RAMP_STEPS
         );
