@@ -18,7 +18,7 @@ local known = redis.call('HGET', req_key, ARGV[1] .. ':' .. ARGV[2])
 if known then
     local record = redis.call('HGET', res_key, known)
     if not record then
-        return redis.error_reply('WEIRBOOKS lookup: a request names a reservation that is not there')
+        return redis.error_reply('WEIRBOOKS ' .. req_key .. ': names a reservation that is not in ' .. res_key)
     end
     local state, units = string.match(record, '^(%d) (%d+) ')
     return {11, tonumber(known), tonumber(state), tonumber(units)}

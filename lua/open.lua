@@ -51,6 +51,9 @@ end
 if not sku[1] and stock > UNITS_MAX then
     return {9}
 end
+if not sku[1] and redis.call('EXISTS', sku_key) == 1 then
+    return redis.error_reply('WEIRBOOKS ' .. sku_key .. ': holds what is not of weir: move it, or use another Redis')
+end
 
 redis.call('HSET', ops_key, 'r:' .. request_id, string.format('%d %s', now, content), string.format('n:%d', after),
     request_id, 'first', first, 'next', after + 1)

@@ -1,5 +1,5 @@
--- What: a payment came after the release. Sells again if units are free, even ones that wait for the reopening, and the
--- user holds nothing; else PAID_LATE, a refund is due.
+-- What: a payment came after the release. Sells again if units are free, even ones that wait for the reopening, the
+-- user holds nothing and the SKU is not frozen; else PAID_LATE, a refund is due.
 -- KEYS[1] sku HASH, KEYS[2] res HASH, KEYS[3] user HASH, KEYS[4] pending ZSET, KEYS[5] events STREAM and channel.
 -- ARGV[1] reservation id, ARGV[2] keep_until_ms.
 -- Returns: {13 NOW, id, state, quantity}, {14 STEP_REFUSED, id, state, quantity} or {15 NO_RESERVATION}.
@@ -14,7 +14,7 @@ local EVENTS_MAX = 64 -- a reader that misses more has the snapshot
 if not string.match(keep_until, '^%d+$') or #keep_until > 15 then
     return redis.error_reply('WEIRARGS paid_late: keep_until is no number')
 end
-local sku = redis.call('HMGET', sku_key, 'now', 'free', 'sold', 'epoch', 'sold_out', 'version')
+local sku = redis.call('HMGET', sku_key, 'now', 'free', 'sold', 'epoch', 'sold_out', 'version', 'frozen')
 local record = sku[1] and redis.call('HGET', res_key, id)
 if not record then
     return {15}
@@ -30,7 +30,8 @@ local other = redis.call('HGET', user_key, user)
 local held = other and redis.call('HGET', res_key, other)
 local holds = held and tonumber(string.sub(held, 1, 1)) <= 2
 local free, epoch, sold_out, version = tonumber(sku[2]), tonumber(sku[4]), sku[5], tonumber(sku[6])
-local sells = not holds and free >= tonumber(units)
+-- While frozen nobody knows whether a free unit is: after a failover it may be one whose grant was lost.
+local sells = not holds and free >= tonumber(units) and sku[7] == ''
 local sells_out = sells and free == tonumber(units) and sold_out == '0'
 local to = sells and 2 or 5
 local sold = sells and tonumber(units) or 0

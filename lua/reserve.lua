@@ -36,7 +36,7 @@ local known = redis.call('HGET', req_key, name)
 if known then
     local record = redis.call('HGET', res_key, known)
     if not record then
-        return redis.error_reply('WEIRBOOKS reserve: a request names a reservation that is not there')
+        return redis.error_reply('WEIRBOOKS ' .. req_key .. ': names a reservation that is not in ' .. res_key)
     end
     local state, units = string.match(record, '^(%d) (%d+) ')
     if tonumber(units) == quantity then
@@ -56,7 +56,7 @@ local other = redis.call('HGET', user_key, user)
 if other then
     local record = redis.call('HGET', res_key, other)
     if not record then
-        return redis.error_reply('WEIRBOOKS reserve: a user names a reservation that is not there')
+        return redis.error_reply('WEIRBOOKS ' .. user_key .. ': names a reservation that is not in ' .. res_key)
     end
     local state, units = string.match(record, '^(%d) (%d+) ')
     state = tonumber(state)
@@ -101,7 +101,7 @@ if tonumber(keep_until) <= now then
 end
 local id = sku[12]
 if redis.call('HEXISTS', res_key, id) == 1 then
-    return redis.error_reply('WEIRBOOKS reserve: the next reservation is there already')
+    return redis.error_reply('WEIRBOOKS ' .. res_key .. ': has the reservation that ' .. sku_key .. ' numbers next')
 end
 local is_first_pending = redis.call('ZCARD', pending_key) == 0
 local version, sells_out = tonumber(sku[16]), free == quantity

@@ -375,6 +375,64 @@ fn a_key_of_another_type_or_a_bad_argument_stops_a_script_before_it_writes() {
 }
 
 #[test]
+fn keys_that_contradict_each_other_are_named_and_nothing_is_written() {
+    let Some(redis) = Redis::start() else { return };
+    let mut wire = Wire::new(redis.connect());
+    let steps = steps(1, 5);
+    let [sku, res, req, user] = ["sku", "res", "req", "user"].map(|name| steps.key(name));
+    let opens = open(1, "open-one", 5, false);
+    let buyer = |user| reserve(1, user, "request-1", 1);
+    let mut refuses = |prepare: &[&[&str]], op: LedgerOp, key: &str| {
+        wire.ask(&["FLUSHALL"]);
+        for command in prepare {
+            match command {
+                ["open"] => wire.run(|out| steps.push(&opens, out)),
+                ["buy"] => wire.run(|out| steps.push(&buyer(1), out)),
+                other => wire.ask(other),
+            };
+        }
+        let before = wire.everything();
+        let reply = wire.run(|out| steps.push(&op, out));
+        let named = format!("WEIRBOOKS {key}: ");
+        assert!(
+            matches!(&reply, Reply::Error(error) if error.starts_with(&named)),
+            "{reply:?} does not name {key}"
+        );
+        assert!(before == wire.everything());
+    };
+    refuses(&[&["HSET", &sku, "of", "another"]], opens, &sku);
+    refuses(&[&["open"], &["HSET", &res, "1", "x"]], buyer(1), &res);
+    let lost: &[&[&str]] = &[&["open"], &["buy"], &["HDEL", &res, "1"]];
+    refuses(lost, buyer(1), &req);
+    refuses(lost, lookup(1, 1, "request-1", true), &req);
+    refuses(lost, reserve(1, 1, "request-2", 1), &user);
+}
+
+#[test]
+fn a_late_payment_takes_no_unit_of_a_frozen_sku() {
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene {
+        wire: Wire::new(redis.connect()),
+        count: 0,
+    };
+    let steps = steps(1, 5);
+    scene.does(open(1, "open-one", 2, false), 16);
+    for user in 1..=2 {
+        scene.does(reserve(1, user, "request-1", 1), 0);
+        scene.does(release(1, user), 13);
+    }
+    scene.wire.run(|out| steps.push_freeze("failover", out));
+    let pays = |scene: &mut Scene, id| {
+        let paid = LedgerOp::PaidLate(named(1, id));
+        let reply = scene.wire.run(|out| steps.push(&paid, out));
+        reply.integers()
+    };
+    assert_eq!(pays(&mut scene, 1), [13, 1, 5, 1], "a refund is due");
+    scene.wire.run(|out| steps.push_thaw(0, out));
+    assert_eq!(pays(&mut scene, 2), [13, 2, 2, 1], "sold again");
+}
+
+#[test]
 fn a_full_memory_refuses_grants_whole_and_lets_endings_through() {
     let Some(redis) = Redis::start() else { return };
     let mut scene = Scene {
