@@ -89,17 +89,33 @@ impl Reply {
 impl Wire {
     /// A connection whose server has loaded every script.
     pub fn new(stream: TcpStream) -> Self {
-        let mut wire = Self {
+        let mut wire = Self::over(stream);
+        wire.load();
+        wire
+    }
+
+    /// The same as a user of the server.
+    pub fn as_user(stream: TcpStream, user: &str, password: &str) -> Self {
+        let mut wire = Self::over(stream);
+        assert_eq!(wire.ask(&["AUTH", user, password]).text(), "OK");
+        wire.load();
+        wire
+    }
+
+    fn over(stream: TcpStream) -> Self {
+        Self {
             stream,
             input: Vec::new(),
             from: 0,
             out: Vec::new(),
-        };
+        }
+    }
+
+    fn load(&mut self) {
         for script in Script::ALL {
-            let loaded = wire.ask(&["SCRIPT", "LOAD", script.source()]);
+            let loaded = self.ask(&["SCRIPT", "LOAD", script.source()]);
             assert_eq!(loaded.text().as_bytes(), script.sha1(), "{script:?}");
         }
-        wire
     }
 
     /// Speaks RESP3 from here on.
