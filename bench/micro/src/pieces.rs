@@ -64,8 +64,11 @@ impl Work for Parse {
     fn once(&mut self) -> u64 {
         let mut parser = RequestParser::default();
         match parser.parse(black_box(&self.0)) {
-            Parsed::Done { request, consumed } => {
-                black_box(&request);
+            Parsed::Done {
+                ref request,
+                consumed,
+            } => {
+                black_box(request);
                 u64::from(consumed == self.0.len())
             }
             _ => 0,

@@ -63,18 +63,31 @@ pub(super) const BLOCK_BYTES: usize = 16;
 /// As many bytes.
 pub(super) type Block = [u8; BLOCK_BYTES];
 
-/// Bytes that [`controls`] looks at, one bit each.
+/// Bytes that [`first_controls`] looks at together, one bit each.
 const MARKED_BYTES: usize = 64;
 
-/// A bit for each control byte (RFC 5234's CTL: below 0x20 and DEL) among the first 64 of `bytes`; and how many those are.
+/// The first block of `bytes` with control bytes (RFC 5234's CTL: below 0x20 and DEL): where it begins, a bit for each of
+/// them, the first byte's lowest, and where it ends. Without any: no bits, at the end.
 #[inline(always)]
-pub(super) fn controls(bytes: &[u8]) -> (u64, usize) {
-    if let Some(block) = bytes.first_chunk() {
-        return (marks_of_controls(block), MARKED_BYTES);
+pub(super) fn first_controls(bytes: &[u8]) -> (usize, u64, usize) {
+    let mut rest = bytes;
+    while let Some((block, after)) = rest.split_first_chunk() {
+        let marks = marks_of_controls(block);
+        if marks != 0 {
+            let end = bytes.len() - after.len();
+            return (end - MARKED_BYTES, marks, end);
+        }
+        rest = after;
     }
+    let from = bytes.len() - rest.len();
+    (from, marks_at_the_end(rest), bytes.len())
+}
+
+#[inline(never)]
+fn marks_at_the_end(bytes: &[u8]) -> u64 {
     let mut block = [b' '; MARKED_BYTES];
     block[..bytes.len()].copy_from_slice(bytes);
-    (marks_of_controls(&block), bytes.len())
+    marks_of_controls(&block)
 }
 
 #[inline(always)]
@@ -139,11 +152,17 @@ mod tests {
                         bytes[at + 1..].fill(later);
                         bytes[at] = byte;
                         let bytes = &bytes[..len];
-                        let looked_at = len.min(MARKED_BYTES);
-                        let marks = bytes[..looked_at].iter().rev().fold(0, |marks, byte| {
-                            marks << 1 | u64::from(byte.is_ascii_control())
-                        });
-                        assert_eq!(controls(bytes), (marks, looked_at));
+                        let marks_of = |block: &[u8]| {
+                            block.iter().rev().fold(0, |marks, byte| {
+                                marks << 1 | u64::from(byte.is_ascii_control())
+                            })
+                        };
+                        let (first, second) = bytes.split_at(len.min(MARKED_BYTES));
+                        let expected = match (marks_of(first), marks_of(second)) {
+                            (0, marks) if len >= MARKED_BYTES => (MARKED_BYTES, marks, len),
+                            (marks, _) => (0, marks, first.len()),
+                        };
+                        assert_eq!(first_controls(bytes), expected);
                     }
                 }
             }

@@ -29,13 +29,17 @@ impl Controls {
     /// Looks for all of a block at once.
     #[inline(always)]
     fn next(&mut self, input: &[u8], from: usize) -> Option<usize> {
-        while self.marks == 0 {
-            self.from = self.to.max(from); // a line's end may lie over a block's
-            let (marks, bytes) = class::controls(input.get(self.from..)?);
-            if bytes == 0 {
+        if self.marks == 0 {
+            let from = self.to.max(from); // a line's end may lie over a block's
+            let (block, marks, end) = class::first_controls(input.get(from..)?);
+            *self = Self {
+                marks,
+                from: from + block,
+                to: from + end,
+            };
+            if marks == 0 {
                 return None;
             }
-            (self.marks, self.to) = (marks, self.from + bytes);
         }
         Some(self.from + self.marks.trailing_zeros() as usize)
     }
@@ -120,6 +124,7 @@ impl Cursor {
     /// # Errors
     /// `too_long` when the line does not end before `end_max`; `LineEnd` for a LF without CR (RFC 9112 §2.2 would let us
     /// take it; that is how two readers come to disagree). A bare CR is a control byte for whoever checks the line.
+    #[inline(never)] // the usual lines were taken before
     pub(super) fn take_line(
         &mut self,
         input: &[u8],

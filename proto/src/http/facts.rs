@@ -68,10 +68,8 @@ pub(super) struct Facts {
     pub(super) authority: Span,
     pub(super) path: Span,
     pub(super) query: Span,
-    pub(super) fields: [Span; Field::COUNT],
-    pub(super) forwarded: Lines,
-    pub(super) x_forwarded_for: Lines,
-    pub(super) content_length: Option<usize>,
+    pub(super) kept: Kept,
+    pub(super) content_length: Option<u32>,
     pub(super) is_chunked: bool,
     pub(super) says_close: bool,
     pub(super) says_keep_alive: bool,
@@ -79,7 +77,15 @@ pub(super) struct Facts {
     pub(super) expects_other: bool,
 }
 
-impl Facts {
+/// Those of them that a request keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Kept {
+    pub(super) fields: [Span; Field::COUNT],
+    pub(super) forwarded: Lines,
+    pub(super) x_forwarded_for: Lines,
+}
+
+impl Kept {
     pub(super) fn field(&self, field: Field) -> Option<Span> {
         self.fields[field as usize].some()
     }

@@ -164,6 +164,7 @@ fn usual_name(bytes: &[u8]) -> Option<(Name, usize)> {
 }
 
 /// The field name that starts `line` and its length: a token followed by a colon. RFC 9112 §5.1: no white space between.
+#[inline(never)]
 fn any_name(line: &[u8]) -> Option<(Name, usize)> {
     let name_bytes = class::run(line, TOKEN);
     if name_bytes == 0 || line.get(name_bytes) != Some(&b':') {
@@ -185,6 +186,7 @@ pub(super) fn trimmed(bytes: &[u8], range: Range<usize>) -> Range<usize> {
     trimmed_of_all(bytes, range)
 }
 
+#[inline(never)]
 fn trimmed_of_all(bytes: &[u8], mut range: Range<usize>) -> Range<usize> {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let value = &bytes[range.clone()];

@@ -25,7 +25,7 @@ pub use reject::HttpReject;
 
 use crate::limits::BODY_BYTES_MAX;
 use core::fmt;
-use facts::{Facts, Lines};
+use facts::{Kept, Lines};
 use field::{Framing, Name};
 
 /// A method that a resource may have; TRACE, CONNECT and unknown ones never reach a resource.
@@ -100,25 +100,25 @@ pub struct Request<'a> {
     /// The body; empty when none was announced.
     pub body: Body<'a>,
     input: &'a [u8],
-    facts: Facts,
+    kept: Kept,
 }
 
 impl<'a> Request<'a> {
     /// The value of a kept field, blanks around it dropped; `None` when the request has no such line.
     pub fn field(&self, field: Field) -> Option<&'a [u8]> {
-        self.facts.field(field).map(|span| span.of(self.input))
+        self.kept.field(field).map(|span| span.of(self.input))
     }
 
     /// The values of all `Forwarded` lines in the order of the head (RFC 7239 §4: they are one list).
     pub fn forwarded(&self) -> FieldLines<'a> {
-        FieldLines::new(self.input, self.facts.forwarded, Framing::Forwarded)
+        FieldLines::new(self.input, self.kept.forwarded, Framing::Forwarded)
     }
 
     /// The values of all `X-Forwarded-For` lines in the order of the head: they are one list.
     pub fn x_forwarded_for(&self) -> FieldLines<'a> {
         FieldLines::new(
             self.input,
-            self.facts.x_forwarded_for,
+            self.kept.x_forwarded_for,
             Framing::XForwardedFor,
         )
     }

@@ -60,7 +60,6 @@ enum Stage {
 }
 
 enum Step {
-    Next,
     Done,
     NeedMore,
     Continue,
@@ -74,21 +73,18 @@ impl RequestParser {
             input.len() >= self.cursor.at(),
             "the caller keeps all bytes of an open request"
         );
-        loop {
-            match self.step(input) {
-                Ok(Step::Next) => {}
-                Ok(Step::Done) => {
-                    let request = self.request(input);
-                    let consumed = self.cursor.at();
-                    *self = Self::default();
-                    return Parsed::Done { request, consumed };
-                }
-                Ok(Step::NeedMore) => return Parsed::NeedMore,
-                Ok(Step::Continue) => return Parsed::Continue,
-                Err(reject) => {
-                    self.stage = Stage::Refused(reject);
-                    return Parsed::Reject(reject);
-                }
+        match self.advance(input) {
+            Ok(Step::Done) => {
+                let request = self.request(input);
+                let consumed = self.cursor.at();
+                *self = Self::default();
+                Parsed::Done { request, consumed }
+            }
+            Ok(Step::NeedMore) => Parsed::NeedMore,
+            Ok(Step::Continue) => Parsed::Continue,
+            Err(reject) => {
+                self.stage = Stage::Refused(reject);
+                Parsed::Reject(reject)
             }
         }
     }
@@ -103,12 +99,14 @@ impl RequestParser {
         matches!(self.stage, Stage::Sized { .. } | Stage::Chunked)
     }
 
-    fn step(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
+    /// Goes through the stages from the one it stands at. Each of the first three says whether it is over.
+    #[inline(always)]
+    fn advance(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
+        let is_over = (!matches!(self.stage, Stage::Start) || self.start(input)?)
+            && (!matches!(self.stage, Stage::RequestLine) || self.request_line(input)?)
+            && (!matches!(self.stage, Stage::Fields) || self.fields(input)?);
         match self.stage {
-            Stage::Start => self.start(input),
-            Stage::RequestLine => self.request_line(input),
-            Stage::Fields => self.fields(input),
-            Stage::Sized { body_bytes } => {
+            Stage::Sized { body_bytes } if is_over => {
                 let body_end = self.body_start + body_bytes;
                 if input.len() < body_end {
                     return Ok(self.wait_for_body(input));
@@ -116,42 +114,44 @@ impl RequestParser {
                 self.cursor = Cursor::new(body_end);
                 Ok(Step::Done)
             }
-            Stage::Chunked => {
-                if self
-                    .chunks
-                    .advance(&mut self.cursor, input, self.body_start)?
-                {
+            Stage::Chunked if is_over => {
+                let chunks = &mut self.chunks;
+                if chunks.advance(&mut self.cursor, input, self.body_start)? {
                     Ok(Step::Done)
                 } else {
                     Ok(self.wait_for_body(input))
                 }
             }
             Stage::Refused(reject) => Err(reject),
+            _ => Ok(Step::NeedMore),
         }
     }
 
     /// RFC 9112 §2.2: one empty line before a request is skipped (old clients send it after a body); a second is refused.
     /// What cannot start a method is refused at its first byte: a TLS hello may never send a line end.
-    fn start(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
-        let first = self.head_start;
-        match input.get(first) {
-            None => return Ok(Step::NeedMore),
-            Some(b'\r') if first == 0 => match input.get(1) {
-                None => return Ok(Step::NeedMore),
+    fn start(&mut self, input: &[u8]) -> Result<bool, HttpReject> {
+        if input.first() == Some(&b'\r') && self.head_start == 0 {
+            match input.get(1) {
+                None => return Ok(false),
                 Some(b'\n') => {
                     self.head_start = 2;
                     self.cursor = Cursor::new(2);
                 }
                 Some(_) => return Err(HttpReject::LineEnd),
-            },
-            Some(b'\r' | b'\n') => return Err(HttpReject::LineEnd),
-            Some(&byte) if class::is(byte, TOKEN) => self.stage = Stage::RequestLine,
-            Some(_) => return Err(HttpReject::RequestLine),
+            }
         }
-        Ok(Step::Next)
+        match input.get(self.head_start) {
+            None => Ok(false),
+            Some(b'\r' | b'\n') => Err(HttpReject::LineEnd),
+            Some(&byte) if class::is(byte, TOKEN) => {
+                self.stage = Stage::RequestLine;
+                Ok(true)
+            }
+            Some(_) => Err(HttpReject::RequestLine),
+        }
     }
 
-    fn request_line(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
+    fn request_line(&mut self, input: &[u8]) -> Result<bool, HttpReject> {
         let end_max = self.head_start + REQUEST_LINE_BYTES_MAX + 2;
         let seen = &input[..input.len().min(end_max)];
         let mut place = None;
@@ -165,7 +165,7 @@ impl RequestParser {
                 let too_long = HttpReject::RequestLineTooLong;
                 match self.cursor.take_line(seen, end_max, too_long)? {
                     Some(line) => line.place,
-                    None => return Ok(Step::NeedMore),
+                    None => return Ok(false),
                 }
             }
         };
@@ -195,15 +195,18 @@ impl RequestParser {
         };
         let target = target::parse(self.facts.method, target)?;
         let base = start + target_start;
-        let span = |range| Span::within(base, range);
-        self.facts.path = Span::within(base, target.path);
-        self.facts.query = target.query.map(span).unwrap_or_default();
-        self.facts.authority = target.authority.map(span).unwrap_or_default();
+        self.facts.path = Span::within(base, target.path());
+        if let Some(query) = target.query() {
+            self.facts.query = Span::within(base, query);
+        }
+        if let Some(authority) = target.authority() {
+            self.facts.authority = Span::within(base, authority);
+        }
         self.stage = Stage::Fields;
-        Ok(Step::Next)
+        Ok(true)
     }
 
-    fn fields(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
+    fn fields(&mut self, input: &[u8]) -> Result<bool, HttpReject> {
         let end_max = self.head_start + HEAD_BYTES_MAX;
         let seen = &input[..input.len().min(end_max)];
         loop {
@@ -218,27 +221,29 @@ impl RequestParser {
                 field_line(facts, input, &line, false, header_lines)?;
                 Ok(true)
             })?;
-            if is_over {
-                return self.end_head(input);
-            }
             self.header_lines = header_lines;
+            if is_over {
+                break;
+            }
             let too_long = HttpReject::HeadTooLarge;
             match self.cursor.take_line(seen, end_max, too_long)? {
-                None => return Ok(Step::NeedMore),
-                Some(line) if line.place.is_empty() => return self.end_head(input),
+                None => return Ok(false),
+                Some(line) if line.place.is_empty() => break,
                 Some(line) => {
                     self.header_lines += 1;
                     unusual_line(&mut self.facts, input, &line, self.header_lines)?;
                 }
             }
         }
+        self.body_start = self.cursor.at();
+        self.stage = self.end_head(input)?;
+        Ok(true)
     }
 
     /// Judges the head as a whole and says how the body is read.
-    fn end_head(&mut self, input: &[u8]) -> Result<Step, HttpReject> {
-        self.body_start = self.cursor.at();
+    fn end_head(&mut self, input: &[u8]) -> Result<Stage, HttpReject> {
         let facts = &self.facts;
-        match facts.field(Field::Host) {
+        match facts.kept.field(Field::Host) {
             // RFC 9112 §3.2: required since 1.1; load balancers check health in 1.0 without it.
             None if facts.version == Version::Http11 => return Err(HttpReject::Host),
             host => {
@@ -254,7 +259,7 @@ impl RequestParser {
         if facts.is_chunked && facts.content_length.is_some() {
             return Err(HttpReject::FramingConflict); // RFC 9112 §6.1
         }
-        let body_bytes = facts.content_length.unwrap_or(0);
+        let body_bytes = facts.content_length.unwrap_or(0) as usize;
         if body_bytes > BODY_BYTES_MAX {
             return Err(HttpReject::BodyTooLarge);
         }
@@ -262,12 +267,11 @@ impl RequestParser {
             return Err(HttpReject::Expectation);
         }
         self.continue_due = facts.expects_continue;
-        self.stage = if facts.is_chunked {
+        Ok(if facts.is_chunked {
             Stage::Chunked
         } else {
             Stage::Sized { body_bytes }
-        };
-        Ok(Step::Next)
+        })
     }
 
     /// RFC 9110 §10.1.1: no 100 is needed once any byte of the body is here.
@@ -282,7 +286,7 @@ impl RequestParser {
     }
 
     fn request<'a>(&self, input: &'a [u8]) -> Request<'a> {
-        let facts = self.facts;
+        let facts = &self.facts;
         let body = &input[self.body_start..self.cursor.at()];
         let path = facts.path.of(input);
         Request {
@@ -299,7 +303,7 @@ impl RequestParser {
                 Body::Whole(body)
             },
             input,
-            facts,
+            kept: facts.kept,
         }
     }
 }
@@ -341,7 +345,7 @@ fn kept_line(
     field: Field,
     place: Range<usize>,
 ) -> Result<(), HttpReject> {
-    let slot = &mut facts.fields[field as usize];
+    let slot = &mut facts.kept.fields[field as usize];
     let is_first = slot.some().is_none();
     if field == Field::Host && !(is_first && target::is_host(&input[place.clone()])) {
         return Err(HttpReject::Host);
@@ -355,6 +359,7 @@ fn kept_line(
 }
 
 /// A line that says how the message is read or what becomes of the connection, or that names sources.
+#[inline(never)] // few lines of a head, and much code
 fn framing_line(
     facts: &mut Facts,
     input: &[u8],
@@ -397,8 +402,8 @@ fn framing_line(
             facts.expects_continue = true;
         }
         Framing::Expect => facts.expects_other = true,
-        Framing::Forwarded => facts.forwarded.include(line),
-        Framing::XForwardedFor => facts.x_forwarded_for.include(line),
+        Framing::Forwarded => facts.kept.forwarded.include(line),
+        Framing::XForwardedFor => facts.kept.x_forwarded_for.include(line),
     }
     Ok(())
 }
@@ -455,15 +460,40 @@ fn method_of(token: &[u8]) -> Result<Method, HttpReject> {
 }
 
 /// Digits only, at least one; a number past the range stays at its top, which is over every limit.
-fn content_length(value: &[u8]) -> Option<usize> {
-    if value.is_empty() {
-        return None;
+fn content_length(value: &[u8]) -> Option<u32> {
+    const { assert!(BODY_BYTES_MAX < u32::MAX as usize) };
+    let is_short = value.len() < 10; // as many digits always fit
+    let mut length = 0_u32;
+    for byte in value {
+        if !byte.is_ascii_digit() {
+            return None;
+        }
+        let digit = u32::from(byte - b'0');
+        length = if is_short {
+            length * 10 + digit
+        } else {
+            length.saturating_mul(10).saturating_add(digit)
+        };
     }
-    value.iter().try_fold(0_usize, |length, &byte| {
-        byte.is_ascii_digit().then(|| {
-            length
-                .saturating_mul(10)
-                .saturating_add(usize::from(byte - b'0'))
-        })
-    })
+    (!value.is_empty()).then_some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_length_is_its_digits_or_more_than_any_limit() {
+        for length in [0, 7, 8_192, 8_193, 999_999_999, 1_000_000_000, u64::MAX] {
+            let expected = u32::try_from(length).unwrap_or(u32::MAX);
+            for zeros in ["", "0", "0000000000"] {
+                let text = [zeros, &length.to_string()].concat();
+                assert_eq!(content_length(text.as_bytes()), Some(expected), "{text}");
+            }
+        }
+        for wrong in ["", "-1", "+1", "1 1", "0x1", "1,1", "12345678901 "] {
+            assert_eq!(content_length(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
 }

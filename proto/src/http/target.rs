@@ -5,18 +5,39 @@
 use super::Method;
 use super::class::{self, BLOCK_BYTES, LABEL, PATH, QUERY};
 use super::reject::HttpReject;
+use crate::limits::REQUEST_LINE_BYTES_MAX;
 use core::net::Ipv6Addr;
 use core::ops::Range;
 
-/// The places of a target's parts, counted from the target's first byte.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The parts of a target, which lie one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Target {
+    /// Where an authority begins; 0 for none, since a scheme is before it.
+    authority_start: u16,
+    path_start: u16,
+    path_end: u16,
+    /// Where the target ends.
+    end: u16,
+}
+
+const _: () = assert!(REQUEST_LINE_BYTES_MAX <= u16::MAX as usize);
+
+impl Target {
     /// Of absolute-form only; must name the Host.
-    pub(super) authority: Option<Range<usize>>,
+    pub(super) fn authority(self) -> Option<Range<usize>> {
+        let range = self.authority_start.into()..self.path_start.into();
+        (self.authority_start > 0).then_some(range)
+    }
+
     /// Empty when absolute-form has no path, which means `/` (RFC 9112 §3.2.1).
-    pub(super) path: Range<usize>,
+    pub(super) fn path(self) -> Range<usize> {
+        self.path_start.into()..self.path_end.into()
+    }
+
     /// Without its question mark.
-    pub(super) query: Option<Range<usize>>,
+    pub(super) fn query(self) -> Option<Range<usize>> {
+        (self.path_end < self.end).then_some(usize::from(self.path_end) + 1..self.end.into())
+    }
 }
 
 /// Reads a target in origin-form, absolute-form or, with OPTIONS only, asterisk-form.
@@ -25,11 +46,12 @@ pub(super) struct Target {
 /// `Target` for every other form, a fragment, user information, or a byte outside the grammar.
 pub(super) fn parse(method: Method, target: &[u8]) -> Result<Target, HttpReject> {
     match target.first() {
-        Some(b'/') => path_and_query(target, 0, None),
+        Some(b'/') => path_and_query(target, 0, 0),
         Some(b'*') if target.len() == 1 && method == Method::Options => Ok(Target {
-            authority: None,
-            path: 0..1,
-            query: None,
+            authority_start: 0,
+            path_start: 0,
+            path_end: 1,
+            end: 1,
         }),
         _ => absolute(target),
     }
@@ -57,30 +79,27 @@ fn absolute(target: &[u8]) -> Result<Target, HttpReject> {
     if !is_host(&target[start..end]) {
         return Err(HttpReject::Target);
     }
-    path_and_query(target, end, Some(start..end))
+    path_and_query(target, end, start)
 }
 
 fn path_and_query(
     target: &[u8],
-    start: usize,
-    authority: Option<Range<usize>>,
+    path_start: usize,
+    authority_start: usize,
 ) -> Result<Target, HttpReject> {
-    let path_end = run_of(target, start, PATH)?;
-    let query = if path_end == target.len() {
-        None
-    } else if target[path_end] == b'?' {
-        let query_end = run_of(target, path_end + 1, QUERY)?;
-        if query_end != target.len() {
+    let path_end = run_of(target, path_start, PATH)?;
+    if path_end < target.len() {
+        // Else: a space, a fragment, a control byte, a byte above 0x7F.
+        let is_query = target[path_end] == b'?';
+        if !is_query || run_of(target, path_end + 1, QUERY)? < target.len() {
             return Err(HttpReject::Target);
         }
-        Some(path_end + 1..query_end)
-    } else {
-        return Err(HttpReject::Target); // a space, a fragment, a control byte, a byte above 0x7F
-    };
+    }
     Ok(Target {
-        authority,
-        path: start..path_end,
-        query,
+        authority_start: authority_start as u16, // a target is part of a request line
+        path_start: path_start as u16,
+        path_end: path_end as u16,
+        end: target.len() as u16,
     })
 }
 
@@ -300,9 +319,9 @@ mod tests {
         let parts = |text: &str| {
             let target = parse(Method::Get, text.as_bytes()).ok()?;
             Some((
-                target.authority.map(|range| text[range].to_owned()),
-                text[target.path].to_owned(),
-                target.query.map(|range| text[range].to_owned()),
+                target.authority().map(|range| text[range].to_owned()),
+                text[target.path()].to_owned(),
+                target.query().map(|range| text[range].to_owned()),
             ))
         };
         let own = |text: &str| Some(text.to_owned());
