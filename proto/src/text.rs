@@ -26,14 +26,21 @@ impl<const N: usize> Text<N> {
     /// [`Self::new`] with fewer bytes allowed: those for which `is_so` holds, all of them visible ASCII.
     #[inline]
     pub(crate) fn of(bytes: &[u8], is_so: impl Fn(u8) -> bool) -> Option<Self> {
+        Self::of_visible(bytes).filter(|text| text.all(is_so))
+    }
+
+    /// [`Self::new`] of bytes that were looked at before: all are visible ASCII.
+    #[inline]
+    pub(crate) fn of_visible(bytes: &[u8]) -> Option<Self> {
         let len = u8::try_from(bytes.len()).ok()?;
         let mut text = Self { len, bytes: [0; N] };
         text.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        text.all(is_so).then_some(text)
+        Some(text)
     }
 
     /// True when `is_so` holds for every byte; it must not hold for 0, which fills the room behind them. Over all the
     /// room and without an early end: that is vector code.
+    #[inline]
     pub(crate) fn all(&self, is_so: impl Fn(u8) -> bool) -> bool {
         let count = |count: u8, &byte: &u8| count + u8::from(is_so(byte));
         self.bytes.iter().fold(0, count) == self.len

@@ -30,6 +30,13 @@ impl Lang {
     /// An empty value counts as no header: Chinese. A malformed element is skipped; weight 0 means "not this one";
     /// `*` gives its weight to a language that is not named.
     pub fn from_accept_language(value: &[u8]) -> Self {
+        match Self::named_first(value) {
+            Some(lang) => lang,
+            None => Self::weighed(value),
+        }
+    }
+
+    fn weighed(value: &[u8]) -> Self {
         if value.trim_ascii().is_empty() {
             return Self::Zh;
         }
@@ -67,6 +74,24 @@ impl Lang {
         } else {
             Self::En
         }
+    }
+}
+
+impl Lang {
+    /// The language that `value` names first and at full weight, as nearly every browser does: nothing outweighs it.
+    /// `None` says nothing.
+    #[inline]
+    fn named_first(value: &[u8]) -> Option<Self> {
+        let (primary, rest) = value.split_first_chunk::<2>()?;
+        let lang = match [primary[0] | 0x20, primary[1] | 0x20] {
+            [b'z', b'h'] => Self::Zh,
+            [b'e', b'n'] => Self::En,
+            _ => return None,
+        };
+        let end = rest.iter().position(|byte| matches!(byte, b',' | b';'));
+        let is_this = matches!(rest.first(), None | Some(b',' | b'-'));
+        let is_over = end.is_none_or(|end| rest[end] == b',');
+        (is_this && is_over).then_some(lang)
     }
 }
 
@@ -111,6 +136,21 @@ fn weight_of(parameter: Option<&[u8]>, more_parameters: bool) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::Lang;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_named_first_outweighs_the_rest(
+            value in "([zZeE][hHnN]|fr|\\*)(-[A-Za-z]{0,4}|[ -~])?([,;] ?(zh|en|q=0\\.5|q=1|\\*)){0,3}",
+        ) {
+            let value = value.as_bytes();
+            if let Some(lang) = Lang::named_first(value) {
+                prop_assert_eq!(lang, Lang::weighed(value));
+            }
+        }
+    }
 
     #[test]
     fn chooses_by_weight_then_by_order() {
