@@ -26,7 +26,10 @@ const PATH_AT: usize = 88;
 pub const COMPACT_PATH_ID_BYTES_MAX: usize = CLAIMS_BYTES - PATH_AT;
 
 /// Checks shape, base64, key id and MAC, then reads the claims.
-pub(super) fn authenticate(token: &[u8], ring: &KeyRing) -> Result<(Claims, KeyId), TicketReject> {
+pub(super) fn authenticate<'r>(
+    token: &[u8],
+    ring: &'r KeyRing,
+) -> Result<(Claims, &'r KeyId), TicketReject> {
     let rest = token.strip_prefix(PREFIX).ok_or(TicketReject::Shape)?;
     let kid_bytes = rest.len().checked_sub(SEALED_CHARS + 1);
     let kid_bytes = kid_bytes.ok_or(TicketReject::Shape)?;
@@ -61,12 +64,9 @@ fn read(bytes: &[u8; CLAIMS_BYTES]) -> Option<Claims> {
     if bytes[..8] != [VERSION, 0, 0, 0, 0, 0, 0, 0] {
         return None;
     }
-    let path = &bytes[PATH_AT..];
-    let path_bytes = path.iter().position(|&byte| byte == 0);
-    let (path, padding) = path.split_at(path_bytes.unwrap_or(COMPACT_PATH_ID_BYTES_MAX));
-    if padding.iter().any(|&byte| byte != 0) {
-        return None;
-    }
+    // Up to its padding; a zero within it is no byte of a path id.
+    let padding_bytes = u64::from_le_bytes(array(bytes, PATH_AT)).leading_zeros() as usize / 8;
+    let path = &bytes[PATH_AT..CLAIMS_BYTES - padding_bytes];
     let claims = Claims {
         activity: ActivityId(number(bytes, 8)),
         sku: SkuId(number(bytes, 16)),

@@ -94,8 +94,8 @@ impl TicketKey {
     }
 
     /// The key's id.
-    pub fn kid(&self) -> KeyId {
-        self.kid
+    pub fn kid(&self) -> &KeyId {
+        &self.kid
     }
 
     /// The header of the JWS tickets that we mint under this key, encoded.

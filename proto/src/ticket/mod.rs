@@ -39,10 +39,10 @@ pub fn authenticate(token: &[u8], ring: &KeyRing) -> Result<Claims, TicketReject
 ///
 /// # Errors
 /// As [`authenticate`].
-pub fn authenticate_with_kid(
+pub fn authenticate_with_kid<'r>(
     token: &[u8],
-    ring: &KeyRing,
-) -> Result<(Claims, KeyId), TicketReject> {
+    ring: &'r KeyRing,
+) -> Result<(Claims, &'r KeyId), TicketReject> {
     if token.is_empty() {
         return Err(TicketReject::Missing);
     }

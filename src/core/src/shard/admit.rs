@@ -97,31 +97,34 @@ impl From<Refusal> for Reply {
 }
 
 impl Shard {
-    /// Decides one submit; `None`: the ledger was asked, the answer comes by mail.
+    /// Decides one submit and gives its reply, unless the ledger was asked: then the answer comes by mail.
     pub(super) fn admit(
         &mut self,
         now: Now,
         reply_to: ReplyTo,
         call: &SubmitCall,
         fx: &mut Effects,
-    ) -> Option<Reply> {
-        match self.stages(now, reply_to, call, fx) {
-            Ok(step) => step,
-            Err(refusal) => Some(Reply {
-                request_id: call.submit.request_id,
+    ) {
+        let reply = match self.stages(now, &reply_to, call, fx) {
+            Ok(None) => return,
+            Ok(Some(reply)) => reply,
+            Err(refusal) => Reply {
+                request_id: call.name.request_id,
                 ..refusal.into()
-            }),
-        }
+            },
+        };
+        self.reply(now, &reply_to, &reply, Some(&call.name), fx);
     }
 
+    #[inline(always)] // called once, and its results are large
     fn stages(
         &mut self,
         now: Now,
-        reply_to: ReplyTo,
+        reply_to: &ReplyTo,
         call: &SubmitCall,
         fx: &mut Effects,
     ) -> Result<Option<Reply>, Refusal> {
-        let user = call.submit.user;
+        let user = call.name.user;
         let index = self.route(call)?;
         self.note_sku(now, index);
         self.gate_address(now, call.client)?;
@@ -142,19 +145,19 @@ impl Shard {
         let told = self
             .user_device_budget(now, index, &claims)
             .map_err(|refusal| self.gates.user_told(now, user, refusal))?;
-        self.ask(ReplyTo { told, ..reply_to }, index, call, &claims, fx)
+        self.ask(ReplyTo { told, ..*reply_to }, index, call, &claims, fx)
             .map_err(|refusal| self.gates.user_told(now, user, refusal))?;
         Ok(None)
     }
 
     fn route(&self, call: &SubmitCall) -> Result<SkuIndex, Refusal> {
         let activity = &self.skus.sale().activities[usize::from(call.activity_at)];
-        if activity.id != call.submit.activity {
+        if activity.id != call.name.sku.activity {
             return Err(Reason::WrongPathId.into());
         }
         Ok(self
             .skus
-            .find(call.activity_at, call.submit.sku)
+            .find(call.activity_at, call.name.sku.sku)
             .ok_or(Reason::UnknownSku)?)
     }
 
@@ -226,7 +229,7 @@ impl Shard {
     /// Stage 4: the ticket (B4's order).
     fn ticket(&mut self, now: Now, call: &SubmitCall, index: SkuIndex) -> Result<Claims, Refusal> {
         let claims = self.authentic(call.ticket)?;
-        let expect = self.expectation(now, index, call.submit.user, call.device);
+        let expect = self.expectation(now, index, call.name.user, call.device);
         let checked = claims.check(&expect);
         if !planted::is(Planted::TicketUnchecked) {
             self.verified(checked)?;
@@ -258,11 +261,15 @@ impl Shard {
     }
 
     /// The claims of a ticket that a live key of ours made.
+    #[inline(always)] // so that they are written once
     pub(super) fn authentic(&mut self, ticket: Span) -> Result<Claims, Refusal> {
-        let result = authenticate_with_kid(self.staged.bytes(ticket), &self.config.keys);
-        let (claims, kid) = self.verified(result)?;
-        self.verified_kid = kid;
-        Ok(claims)
+        match authenticate_with_kid(self.staged.bytes(ticket), &self.config.keys) {
+            Ok((claims, kid)) => {
+                self.verified_kid = *kid;
+                Ok(claims)
+            }
+            Err(reject) => self.verified(Err(reject)),
+        }
     }
 
     pub(super) fn verified<T>(&mut self, result: Result<T, TicketReject>) -> Result<T, Refusal> {
@@ -274,8 +281,8 @@ impl Shard {
 
     /// Stage 5: what this shard knows of the request already.
     fn known_answer(&mut self, call: &SubmitCall) -> Option<Reply> {
-        let (name, quantity) = (call.name(), call.submit.quantity);
-        let known = self.known.get(&name)?;
+        let (name, quantity) = (&call.name, call.quantity);
+        let known = self.known.get(name)?;
         let (Known::InFlight { quantity: first }
         | Known::Granted {
             quantity: first, ..
@@ -370,7 +377,7 @@ impl Shard {
             Err(SlotsFull::Sku) => return Err(self.busy(Reason::InflightSku)),
             Err(SlotsFull::Instance) => return Err(self.busy(Reason::InflightInstance)),
         };
-        let (name, quantity) = (call.name(), call.submit.quantity);
+        let (name, quantity) = (call.name, call.quantity);
         let due = reply_to.arrived.plus_ms(self.config.request_budget_ms);
         let pending = Pending {
             reply_to: Some(reply_to),

@@ -3,11 +3,10 @@
 //! Called by the shard for each `Received`. What is refused here is staged as answered, so that replies keep their order.
 //! Reading stops while replies are owed beyond the limits, and goes on when they are out.
 
-use super::asks::ReplyTo;
+use super::asks::RequestName;
 use super::config::ShardConfig;
 use super::conns::{Conns, Phase};
 use super::door::{Door, is_proxy};
-use super::limits::Told;
 use super::replies::{Replies, may_read};
 use super::reply::{Manner, Reply};
 use super::route::Route;
@@ -22,6 +21,7 @@ use weir_proto::addr::{Source, client_address};
 use weir_proto::answer::{Lang, Reason};
 use weir_proto::http::response::{ALLOW_ALL, CONTINUE};
 use weir_proto::http::{Connection, Field, Method, Parsed, Request, cors};
+use weir_proto::ids::SkuKey;
 use weir_proto::limits::{BODY_BYTES_MAX, DEVICE_BYTES_MAX, SIGNATURE_BYTES_MAX, TICKET_BYTES_MAX};
 use weir_proto::payment::verify_callback;
 use weir_proto::submit::Submit;
@@ -179,7 +179,10 @@ impl Intake<'_> {
                 self.refuse_bytes(now, id, reply);
                 false
             }
-            Parsed::Done { request, consumed } => {
+            Parsed::Done {
+                ref request,
+                consumed,
+            } => {
                 let client = conn.client;
                 let connection = if self.draining {
                     Connection::Close
@@ -189,10 +192,10 @@ impl Intake<'_> {
                 let manner = Manner {
                     connection,
                     head_only: request.method == Method::Head,
-                    lang: lang_of(&request),
-                    origin: self.origin_of(&request),
+                    lang: lang_of(request),
+                    origin: self.origin_of(request),
                 };
-                let call = self.call(now, client, &request);
+                let call = self.call(now, client, request);
                 input.consume(consumed);
                 self.stage(now, id, manner, call);
                 true
@@ -208,7 +211,8 @@ impl Intake<'_> {
             lang: Lang::default(),
             origin: None,
         };
-        self.stage(now, id, manner, Call::Answered(reply));
+        let call = self.staged.keep_answer(reply);
+        self.stage(now, id, manner, call);
     }
 
     fn stage(&mut self, now: Now, id: ConnId, manner: Manner, call: Call) {
@@ -223,13 +227,10 @@ impl Intake<'_> {
         }
         self.replies.reserve();
         self.staged.push(StagedCall {
-            reply_to: ReplyTo {
-                conn: id,
-                seq,
-                manner,
-                arrived: now.mono,
-                told: Told::default(),
-            },
+            conn: id,
+            seq,
+            manner,
+            arrived: now.mono,
             call,
         });
     }
@@ -241,21 +242,23 @@ impl Intake<'_> {
     fn call(&mut self, now: Now, client: IpAddr, request: &Request<'_>) -> Call {
         #[cfg(debug_assertions)]
         if self.echo {
-            return Call::Answered(super::echo::seen(request, self.scratch));
+            return self
+                .staged
+                .keep_answer(super::echo::seen(request, self.scratch));
         }
         let route = Route::of(request.path);
         let Some(allow) = route.allow() else {
-            return Call::Answered(Reply::new(Reason::UnknownPath));
+            return self.staged.keep_answer(Reply::new(Reason::UnknownPath));
         };
         if request.method == Method::Options {
             let allow = (!cors::is_preflight(request)).then_some(allow);
-            return Call::Answered(Reply {
+            return self.staged.keep_answer(Reply {
                 allow,
                 ..Reply::preflight()
             });
         }
         if !route.takes(request.method) {
-            return Call::Answered(Reply {
+            return self.staged.keep_answer(Reply {
                 allow: Some(allow),
                 ..Reply::new(Reason::MethodNotAllowed)
             });
@@ -277,9 +280,13 @@ impl Intake<'_> {
                     device,
                 })
             }
-            Route::BadRequestId => Call::Answered(Reply::new(Reason::InvalidRequestId)),
+            Route::BadRequestId => self
+                .staged
+                .keep_answer(Reply::new(Reason::InvalidRequestId)),
             Route::Payment => self.payment(now, request),
-            Route::Server | Route::Unknown => Call::Answered(Reply::new(Reason::UnknownPath)),
+            Route::Server | Route::Unknown => {
+                self.staged.keep_answer(Reply::new(Reason::UnknownPath))
+            }
         }
     }
 
@@ -293,36 +300,48 @@ impl Intake<'_> {
             .position(|activity| activity.path_id.as_bytes() == path_id);
         let any = planted::is(Planted::PathUnchecked).then_some(0);
         let Some(activity_at) = found.or(any) else {
-            return Call::Answered(Reply::new(Reason::WrongPathId));
+            return self.staged.keep_answer(Reply::new(Reason::WrongPathId));
         };
         if !is_json(request) {
-            return Call::Answered(Reply::new(Reason::BadContentType));
+            return self.staged.keep_answer(Reply::new(Reason::BadContentType));
         }
         let body = request.body.in_one(self.scratch);
         match Submit::parse(body, request.field(Field::IdempotencyKey)) {
             Ok(submit) => Call::Submit(SubmitCall {
                 activity_at: activity_at as u16,
                 client: self.client(client, request),
-                submit,
+                name: RequestName {
+                    sku: SkuKey {
+                        activity: submit.activity,
+                        sku: submit.sku,
+                    },
+                    user: submit.user,
+                    request_id: submit.request_id,
+                },
+                quantity: submit.quantity,
                 ticket: self.keep_ticket(request),
                 device: self.keep_device(request),
                 signed: self.keep_signed(request),
             }),
-            Err(error) => Call::Answered(detailed(Reason::from(&error), &error)),
+            Err(error) => self
+                .staged
+                .keep_answer(detailed(Reason::from(&error), &error)),
         }
     }
 
     fn payment(&mut self, now: Now, request: &Request<'_>) -> Call {
         let Some(key) = &self.config.payment_key else {
-            return Call::Answered(Reply::new(Reason::UnknownPath));
+            return self.staged.keep_answer(Reply::new(Reason::UnknownPath));
         };
         if !is_json(request) {
-            return Call::Answered(Reply::new(Reason::BadContentType));
+            return self.staged.keep_answer(Reply::new(Reason::BadContentType));
         }
         let body = request.body.in_one(self.scratch);
         match verify_callback(body, request.field(Field::Signature), key, now.wall.0) {
             Ok(callback) => Call::Payment(callback),
-            Err(reject) => Call::Answered(detailed(Reason::from(&reject), &reject)),
+            Err(reject) => self
+                .staged
+                .keep_answer(detailed(Reason::from(&reject), &reject)),
         }
     }
 
@@ -372,10 +391,14 @@ impl Intake<'_> {
 
 /// `Bearer` is case-insensitive, one space or more follows (RFC 9110 §11.1, RFC 6750 §2.1).
 fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = value.split_at_checked(b"Bearer ".len())?;
-    scheme
-        .eq_ignore_ascii_case(b"Bearer ")
-        .then(|| rest.trim_ascii_start())
+    let (scheme, rest) = value.split_first_chunk()?;
+    if scheme != b"Bearer " && !scheme.eq_ignore_ascii_case(b"Bearer ") {
+        return None;
+    }
+    Some(match rest.first() {
+        Some(b'!'..) => rest, // one space, as nearly everybody writes it
+        _ => rest.trim_ascii_start(),
+    })
 }
 
 /// `application/json`, parameters allowed (RFC 9110 §8.3.1).

@@ -261,24 +261,28 @@ impl Shard {
 
     /// Decides all that was staged in this turn, in arrival order.
     fn decide(&mut self, now: Now, fx: &mut Effects) {
-        let calls = self.staged.take_calls();
+        let (calls, answers) = self.staged.take();
         self.limits.touch(&calls);
         for staged in &calls {
             self.verified_kid = KeyId::default();
-            let (reply, name) = match &staged.call {
-                Call::Submit(call) => (
-                    self.admit(now, staged.reply_to, call, fx),
-                    Some(call.name()),
-                ),
-                Call::Status(call) => (self.status(now, staged.reply_to, call, fx), None),
-                Call::Payment(callback) => (self.payment(now, staged.reply_to, callback, fx), None),
-                Call::Answered(reply) => (Some(*reply), None),
+            let reply_to = staged.reply_to();
+            let reply = match &staged.call {
+                Call::Submit(call) => {
+                    self.admit(now, reply_to, call, fx);
+                    continue;
+                }
+                Call::Answered(at) => {
+                    self.reply(now, &reply_to, &answers[*at as usize], None, fx);
+                    continue;
+                }
+                Call::Status(call) => self.status(now, reply_to, call, fx),
+                Call::Payment(callback) => self.payment(now, reply_to, callback, fx),
             };
             if let Some(reply) = reply {
-                self.reply(now, &staged.reply_to, &reply, name.as_ref(), fx);
+                self.reply(now, &reply_to, &reply, None, fx);
             }
         }
-        self.staged.clear(calls);
+        self.staged.clear(calls, answers);
     }
 
     fn expire_conns(&mut self, now: Now, fx: &mut Effects) {

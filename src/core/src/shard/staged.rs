@@ -4,17 +4,19 @@
 //! turn uses again. Invariant: capacities are asked for before a request is staged.
 
 use super::asks::{ReplyTo, RequestName};
-use super::reply::Reply;
+use super::limits::Told;
+use super::reply::{Manner, Reply};
 use crate::limits::{STAGED_BYTES_MAX, STAGED_MAX};
+use crate::port::ConnId;
+use crate::time::Mono;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ops::Range;
-use weir_proto::ids::{ActivityId, RequestId, SkuId, SkuKey};
+use weir_proto::ids::{ActivityId, RequestId, SkuId};
 use weir_proto::limits::{
     BODY_BYTES_MAX, DEVICE_BYTES_MAX, REQUEST_LINE_BYTES_MAX, SIGNATURE_BYTES_MAX, TICKET_BYTES_MAX,
 };
 use weir_proto::payment::PaymentCallback;
-use weir_proto::submit::Submit;
 
 /// Most bytes that one request keeps; each text one more than its limit, so that too long stays too long.
 const CALL_BYTES_MAX: usize = TICKET_BYTES_MAX
@@ -38,8 +40,10 @@ pub struct SubmitCall {
     pub activity_at: u16,
     /// The client.
     pub client: IpAddr,
-    /// The body.
-    pub submit: Submit,
+    /// The request's full name, as its body says; the ticket decides.
+    pub name: RequestName,
+    /// Units asked for.
+    pub quantity: u32,
     /// The ticket; empty when none was sent.
     pub ticket: Span,
     /// The device header.
@@ -57,21 +61,6 @@ pub struct SignedSpans {
     pub target: Span,
     /// Decoded.
     pub body: Span,
-}
-
-impl SubmitCall {
-    /// The request's full name, as its body says; the ticket decides.
-    pub fn name(&self) -> RequestName {
-        let sku = SkuKey {
-            activity: self.submit.activity,
-            sku: self.submit.sku,
-        };
-        RequestName {
-            sku,
-            user: self.submit.user,
-            request_id: self.submit.request_id,
-        }
-    }
 }
 
 /// A status query as read.
@@ -100,23 +89,44 @@ pub enum Call {
     Status(StatusCall),
     /// `POST /v1/payments/callback`, signature verified.
     Payment(PaymentCallback),
-    /// Decided while reading.
-    Answered(Reply),
+    /// Decided while reading: the place of its reply among [`Staged::take`]'s.
+    Answered(u32),
 }
 
 /// One staged request.
 #[derive(Clone, Copy, Debug)]
 pub struct StagedCall {
-    /// Where its reply goes.
-    pub reply_to: ReplyTo,
+    /// The connection that its reply goes to.
+    pub conn: ConnId,
+    /// Its number there.
+    pub seq: u32,
+    /// How to answer.
+    pub manner: Manner,
+    /// When its bytes arrived.
+    pub arrived: Mono,
     /// What it wants.
     pub call: Call,
+}
+
+impl StagedCall {
+    /// Where its reply goes; no limit has said anything yet.
+    pub fn reply_to(&self) -> ReplyTo {
+        ReplyTo {
+            conn: self.conn,
+            seq: self.seq,
+            manner: self.manner,
+            arrived: self.arrived,
+            told: Told::default(),
+        }
+    }
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Staged {
     calls: Vec<StagedCall>,
+    /// Apart from the calls: they are large, and most requests have none yet.
+    answers: Vec<Reply>,
     bytes: Vec<u8>,
 }
 
@@ -125,6 +135,7 @@ impl Staged {
     pub fn new() -> Self {
         Self {
             calls: Vec::with_capacity(STAGED_MAX),
+            answers: Vec::with_capacity(STAGED_MAX),
             bytes: Vec::with_capacity(STAGED_BYTES_MAX),
         }
     }
@@ -157,6 +168,12 @@ impl Staged {
         }
     }
 
+    /// Keeps the reply of a request that was decided while it was read.
+    pub fn keep_answer(&mut self, reply: Reply) -> Call {
+        self.answers.push(reply);
+        Call::Answered(self.answers.len() as u32 - 1) // fewer than STAGED_MAX
+    }
+
     /// Adds a request.
     pub fn push(&mut self, call: StagedCall) {
         self.calls.push(call);
@@ -168,16 +185,20 @@ impl Staged {
         &self.bytes[range]
     }
 
-    /// The turn's requests, to be decided while [`Self::bytes`] still holds what they keep; they come back with
-    /// [`Self::clear`].
-    pub fn take_calls(&mut self) -> Vec<StagedCall> {
-        core::mem::take(&mut self.calls)
+    /// The turn's requests and the replies of those that were answered, to be decided while [`Self::bytes`] still holds
+    /// what they keep; they come back with [`Self::clear`].
+    pub fn take(&mut self) -> (Vec<StagedCall>, Vec<Reply>) {
+        (
+            core::mem::take(&mut self.calls),
+            core::mem::take(&mut self.answers),
+        )
     }
 
     /// Forgets the turn's requests; keeps their room.
-    pub fn clear(&mut self, calls: Vec<StagedCall>) {
-        self.calls = calls;
+    pub fn clear(&mut self, calls: Vec<StagedCall>, answers: Vec<Reply>) {
+        (self.calls, self.answers) = (calls, answers);
         self.calls.clear();
+        self.answers.clear();
         self.bytes.clear();
     }
 }
