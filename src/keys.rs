@@ -78,6 +78,7 @@ enum Why {
     NotASecret,
     NotRandom,
     NotAToken,
+    NotAPassword,
     Io(io::ErrorKind),
 }
 
@@ -118,6 +119,10 @@ impl fmt::Display for KeyFileError {
                 f,
                 "token file {path} must hold {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} visible ASCII characters (its content is not shown); `weir keygen` makes one"
             ),
+            Why::NotAPassword => write!(
+                f,
+                "password file {path} must hold one line of visible ASCII characters (its content is not shown)"
+            ),
             Why::Io(kind) => write!(f, "{path}: {kind}"),
         }
     }
@@ -139,6 +144,19 @@ pub fn read_secret(path: &Path) -> Result<Secret, KeyFileError> {
         return Err(fail(Why::NotRandom));
     }
     Ok(Secret(secret))
+}
+
+/// Reads a password file: one line of visible ASCII.
+/// # Errors
+/// As [`read_secret`].
+pub fn read_password(path: &Path) -> Result<String, KeyFileError> {
+    let text = read_guarded(path)?;
+    let is_password = !text.is_empty() && text.iter().all(u8::is_ascii_graphic);
+    let text = String::from_utf8(text).ok().filter(|_| is_password);
+    text.ok_or_else(|| KeyFileError {
+        path: path.to_owned(),
+        why: Why::NotAPassword,
+    })
 }
 
 /// Reads a token file: one line of text.

@@ -54,6 +54,7 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
         dir: dir.join(server.text("data_dir")),
     };
     let direct = reader.section(root, "io").flag("direct");
+    let redis = super::redis::redis(reader, root, &dir, &sale);
     let driver = Wanted::named(&server.text("driver")).unwrap_or(Wanted::Auto); // a wrong word is reported already
     let skus_count: usize = sale
         .activities
@@ -67,6 +68,8 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
         log: &log,
     };
     let shard = shard(&parts, secrets, sale.clone(), shards_count, asks);
+    let mut shard = shard?;
+    shard.is_ledger_remote = redis.is_some();
     Some(Plan {
         file: file.to_owned(),
         listen,
@@ -74,11 +77,12 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
         driver,
         direct,
         sale,
-        shard: shard?,
+        shard,
         ops,
         deny,
         log: log_target,
         store,
+        redis,
     })
 }
 
@@ -168,14 +172,9 @@ fn shard(
         server.networks("trusted").into(),
         server.origins("origins").into(),
     );
-    let (request_budget_ms, payment_budget_ms) = (
-        limits.number("request_budget"),
-        limits.number("payment_budget"),
-    );
-    let (leeway_ms, known_max) = (
-        limits.number("clock_leeway"),
-        limits.number("known_requests_max") as usize,
-    );
+    let [request_budget_ms, payment_budget_ms, leeway_ms] =
+        ["request_budget", "payment_budget", "clock_leeway"].map(|name| limits.number(name));
+    let known_max = limits.number("known_requests_max") as usize;
     let [log_admitted_every, log_refused_every, log_failed_every] =
         ["admitted_every", "refused_every", "failed_every"].map(every);
     let secrets = secrets?; // last: everything above has been checked
@@ -208,6 +207,7 @@ fn shard(
         deny: Arc::default(),
         bans,
         payments_max: asks.payments_max,
+        is_ledger_remote: false,
         request_budget_ms,
         payment_budget_ms,
         drain_ms,

@@ -83,3 +83,10 @@ pub const SHARD_DESCRIPTORS: u64 = 6;
 pub const SPARE_DESCRIPTORS: u64 = 128;
 /// A wall clock before this (2025-01-01T00:00:00Z) is not set: weir is younger.
 pub const WALL_MS_MIN: u64 = 1_735_689_600_000;
+
+/// Servers of Redis that the configuration names; a cluster tells the others itself.
+pub const REDIS_SERVERS_MAX: usize = 16;
+/// Bytes of a user's name at another program.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Ids of activities and SKUs whose reservations lie in Redis: a reservation's number has room for 20 bits of each.
+pub const REDIS_IDS_MAX: u64 = (1 << 20) - 1;

@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 use weir_core::limit::deny::DenySubject;
 use weir_core::limit::gcra::Rate;
 use weir_core::order::contract::Money;
+use weir_core::redis::endpoint::Endpoint;
 use weir_core::time::WallMs;
 use weir_proto::addr::Cidr;
 use weir_proto::ids::PathId;
@@ -303,6 +304,8 @@ getters! {
     denied, Denied -> Vec<DenySubject>;
     /// Origins.
     origins, Origins -> Vec<Vec<u8>>;
+    /// Servers.
+    endpoints, Endpoints -> Vec<Endpoint>;
     /// Key files.
     key_files, KeyFiles -> Vec<KeyFile>;
     /// A time.

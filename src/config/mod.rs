@@ -13,6 +13,7 @@ mod instant;
 mod nearest;
 mod plan;
 mod problem;
+mod redis;
 mod sale;
 mod secrets;
 mod starter;
@@ -23,7 +24,7 @@ mod value;
 pub use explain::explain;
 pub use host::{Footprint, Host, check};
 pub use instant::{instant, instant_text};
-pub use plan::{DenyPlan, LogTarget, OpsPlan, Plan, StorePlan};
+pub use plan::{DenyPlan, LogTarget, OpsPlan, Plan, RedisPlan, StorePlan};
 pub use problem::{Problem, Problems};
 pub use starter::{Setting, fresh_sale, starter};
 

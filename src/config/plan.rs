@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weir_core::limit::deny::DenySubject;
 use weir_core::limit::lease::ShardId;
+use weir_core::redis::desk::DeskConfig;
+use weir_core::redis::step::StepPlan;
 use weir_core::sale::Sale;
 use weir_core::shard::config::ShardConfig;
 use weir_io::choice::Wanted;
@@ -41,6 +43,8 @@ pub struct Plan {
     pub log: LogTarget,
     /// Files of the stores.
     pub store: StorePlan,
+    /// How Redis is reached; `None`: the ledger is embedded.
+    pub redis: Option<RedisPlan>,
 }
 
 impl std::fmt::Debug for Plan {
@@ -121,6 +125,19 @@ pub struct OpsPlan {
     pub token: Option<OpsToken>,
     /// Where changes are recorded.
     pub audit_log: PathBuf,
+}
+
+/// The ledger in Redis.
+#[derive(Clone, Debug)]
+pub struct RedisPlan {
+    /// Servers, greeting, times.
+    pub desk: DeskConfig,
+    /// What the steps of each SKU need.
+    pub steps: Vec<StepPlan>,
+    /// The history that an operator trusts, where it is not the one that the orders were made with.
+    pub history: Option<String>,
+    /// Versions with holes in their Lua engine are taken.
+    pub accept_lua_holes: bool,
 }
 
 /// Who is denied.

@@ -3,7 +3,10 @@
 //! Called by [`super::document`]. Ranges come from the table of keys; texts are read by [`super::units`] and
 //! [`super::instant`].
 
-use super::ceilings::{BURST_MAX, ORIGIN_BYTES_MAX, ORIGINS_MAX, RATE_PER_SECOND_MAX};
+use super::ceilings::{
+    BURST_MAX, NAME_BYTES_MAX, ORIGIN_BYTES_MAX, ORIGINS_MAX, RATE_PER_SECOND_MAX,
+    REDIS_SERVERS_MAX,
+};
 use super::{instant, units};
 use crate::deny::{DenyKind, ENTRIES_MAX};
 use std::net::SocketAddr;
@@ -11,6 +14,7 @@ use toml::de::DeValue;
 use weir_core::limit::deny::DenySubject;
 use weir_core::limit::gcra::Rate;
 use weir_core::order::contract::Money;
+use weir_core::redis::endpoint::Endpoint;
 use weir_core::time::WallMs;
 use weir_proto::addr::Cidr;
 use weir_proto::ids::PathId;
@@ -46,6 +50,10 @@ pub enum Kind {
     Denied(DenyKind),
     /// Origins of pages.
     Origins,
+    /// Servers as `host:port`.
+    Endpoints,
+    /// A name of a user of another program.
+    Name,
     /// One or two key files.
     KeyFiles,
     /// A point in time.
@@ -76,7 +84,7 @@ pub enum Value {
     Auto,
     /// Of `Rate`.
     Rate(Rate),
-    /// Of `Choice`, `File`, `LogTarget`.
+    /// Of `Choice`, `File`, `LogTarget`, `Name`.
     Text(String),
     /// Of `Bool`.
     Bool(bool),
@@ -88,6 +96,8 @@ pub enum Value {
     Denied(Vec<DenySubject>),
     /// Of `Origins`.
     Origins(Vec<Vec<u8>>),
+    /// Of `Endpoints`.
+    Endpoints(Vec<Endpoint>),
     /// Of `KeyFiles`.
     KeyFiles(Vec<KeyFile>),
     /// Of `Instant`.
@@ -138,6 +148,10 @@ impl Kind {
             Self::Origins => format!(
                 "a list of at most {ORIGINS_MAX} origins without a path, such as [\"https://shop.example\"]"
             ),
+            Self::Endpoints => format!(
+                "a list of 1 to {REDIS_SERVERS_MAX} servers, such as [\"127.0.0.1:6379\"] or [\"redis-1.internal:6379\"]"
+            ),
+            Self::Name => format!("a name of 1 to {NAME_BYTES_MAX} visible ASCII characters"),
             Self::KeyFiles => format!(
                 "a list of 1 to {LIVE_KEYS_MAX} key files, such as [\"keys/ticket-1.key\"] (the key id is the file's name without its ending, A-Z a-z 0-9 _ -) or [\"id=path\"]"
             ),
@@ -183,6 +197,12 @@ impl Kind {
             Self::Networks => networks(&texts(raw).ok_or_else(wrong)?),
             Self::Denied(kind) => denied(kind, &texts(raw).ok_or_else(wrong)?),
             Self::Origins => origins(&texts(raw).ok_or_else(wrong)?),
+            Self::Endpoints => endpoints(&texts(raw).ok_or_else(wrong)?),
+            Self::Name => Some(text()?)
+                .filter(|text| (1..=NAME_BYTES_MAX).contains(&text.len()))
+                .filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()))
+                .map(|text| Value::Text(text.to_owned()))
+                .ok_or_else(wrong),
             Self::KeyFiles => key_files(&texts(raw).ok_or_else(wrong)?).ok_or_else(wrong),
             Self::Instant => instant_of(raw).ok_or_else(wrong)?.map(Value::Instant),
             Self::Price => units::price(text()?).map(Value::Price),
@@ -279,6 +299,25 @@ fn origins(texts: &[&str]) -> Result<Value, String> {
     Ok(Value::Origins(
         texts.iter().map(|text| text.as_bytes().to_vec()).collect(),
     ))
+}
+
+fn endpoints(texts: &[&str]) -> Result<Value, String> {
+    if !(1..=REDIS_SERVERS_MAX).contains(&texts.len()) {
+        return Err(format!("must name 1 to {REDIS_SERVERS_MAX} servers"));
+    }
+    let read = |text: &&str| {
+        let endpoint = Endpoint::read(text.as_bytes());
+        endpoint.ok_or_else(|| {
+            format!("{text:?} is no server; write host:port, such as \"127.0.0.1:6379\"")
+        })
+    };
+    let endpoints: Vec<Endpoint> = texts.iter().map(read).collect::<Result<_, _>>()?;
+    for (at, endpoint) in endpoints.iter().enumerate() {
+        if endpoints[..at].contains(endpoint) {
+            return Err(format!("names {endpoint} twice"));
+        }
+    }
+    Ok(Value::Endpoints(endpoints))
 }
 
 fn key_files(texts: &[&str]) -> Option<Value> {

@@ -119,6 +119,7 @@ pub(super) fn part_name(addr: Addr) -> String {
         Addr::Store => write!(name, "store"),
         Addr::Worker => write!(name, "worker"),
         Addr::OrderStore => write!(name, "order-store"),
+        Addr::Resolver => write!(name, "resolver"),
         Addr::Ops => write!(name, "ops"),
         Addr::Log => write!(name, "log"),
         Addr::Client(number) => write!(name, "client-{number}"),

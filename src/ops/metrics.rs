@@ -159,6 +159,16 @@ metrics! {
     "weir_lease_tokens_returned_total" Counter Sum One "Admission tokens given back.";
     "weir_lease_tokens_void_total" Counter Sum One "Admission tokens that ended with their lease.";
     "weir_lease_draws_stale_total" Counter Sum One "Draws that came twice or too late.";
+    "weir_redis_asks_total" Counter Sum One "Asks written to Redis.";
+    "weir_redis_resends_total" Counter Sum One "Asks written again because Redis had not carried them out.";
+    "weir_redis_unknown_total" Counter Sum One "Asks whose answer was lost.";
+    "weir_redis_refusals_total" Counter Sum One "Error replies that say that nothing was carried out.";
+    "weir_redis_faults_total" Counter Sum One "Replies that no command of ours should get.";
+    "weir_redis_broken_total" Counter Sum One "Asks that an open breaker kept back.";
+    "weir_redis_links_lost_total" Counter Sum One "Connections to Redis that ended.";
+    "weir_redis_orphans_total" Counter Sum One "Pending reservations without a record.";
+    "weir_redis_servers_changed" Gauge Max One "Servers that are not those that were trusted: no grant is asked of them.";
+    "weir_redis_frozen" Gauge Max One "1 while a SKU is frozen in Redis.";
     // The worker.
     "weir_orders_total" Counter Sum One "Steps of orders, by the state they led to.";
     "weir_payments_total" Counter Sum One "Payment callbacks, by result.";

@@ -13,6 +13,7 @@ use weir_core::mail::{Addr, Mail};
 use weir_core::order::contract::{OrderBatch, OrderDone, OrderFault, OrderResult};
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::time::{Mono, Now};
+use weir_proto::ids::SkuKey;
 
 /// After the order to stop, the store ends once its box stayed empty for so long: the worker may have batches to come.
 const DRAIN_QUIET_MS: u64 = 1_000;
@@ -82,11 +83,22 @@ impl OrderStore {
     /// Makes durable that this store belongs to the ledger of that number.
     ///
     /// # Errors
-    /// The file cannot be written, or belongs to a ledger already.
+    /// The file cannot be written.
     pub fn belong_to(&self, ledger_id: i64) -> Result<(), OpenError> {
-        let sql = "INSERT INTO meta VALUES ('ledger_id', ?1)";
+        let sql = "INSERT OR REPLACE INTO meta VALUES ('ledger_id', ?1)";
         let done = self.connection.execute(sql, [ledger_id]);
         done.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// True when units of this SKU were ever put on sale here.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn has_sold(&self, sku: SkuKey) -> Result<bool, OpenError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM stock WHERE activity_id = ?1 AND sku_id = ?2)";
+        let key = [sku.activity.0 as i64, sku.sku.0 as i64]; // ids are below 2^63
+        let found = self.connection.query_row(sql, key, |row| row.get(0));
+        found.map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: rusqlite::Error) -> OpenError {

@@ -1,5 +1,6 @@
 //! Why a server does not start, or ends: what, where, remedy.
 
+use super::redis::RedisError;
 use crate::deny::DenyError;
 use crate::ops::{AuditError, TokenNeeded};
 use crate::orders::schema::OpenError;
@@ -32,6 +33,8 @@ pub enum ServeError {
     OrdersGone(PathBuf),
     /// The ledger's journal cannot be replayed.
     Replay(PathBuf, RecoverError),
+    /// Redis cannot hold the ledger as it is.
+    Redis(RedisError),
     /// A socket; the key that names its address.
     Listen(&'static str, ListenError),
     /// The admission log's file.
@@ -80,6 +83,7 @@ impl fmt::Display for ServeError {
                 "{} cannot be replayed: {error}. weir does not guess around it. Copy the whole directory first, then restore the ledger from a backup",
                 path.display()
             ),
+            Self::Redis(error) => error.fmt(f),
             Self::Listen(key, error) => write!(f, "{key}: {error}"),
             Self::Log(path, error) => write!(
                 f,
@@ -128,4 +132,5 @@ from! {
     AuditError => Audit,
     DenyError => Deny,
     TokenNeeded => Ops,
+    RedisError => Redis,
 }

@@ -7,17 +7,23 @@ mod error;
 mod files;
 mod planted;
 mod probe;
+mod redis;
+mod resolver;
 mod sources;
+mod stores;
 
 pub use error::ServeError;
 
 use self::probe::Missing;
-use crate::config::{Footprint, LogTarget, Plan};
+use self::resolver::Resolver;
+use self::stores::Stores;
+use crate::config::{Footprint, LogTarget, Plan, RedisPlan};
 use crate::deny::DenyBook;
 use crate::log::LogWriter;
 use crate::ops::limits::OPS_CONNS_MAX;
 use crate::ops::{AuditLog, OpsConfig, OpsListener};
-use crate::store::LedgerStore;
+use crate::orders::store::OrderStore;
+use crate::store::{DirLock, LedgerStore};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -29,9 +35,12 @@ use std::time::{Duration, Instant};
 use weir_core::ledger::owner::{Owner, OwnerConfig};
 use weir_core::limit::deny::DenyList;
 use weir_core::limit::lease::ShardId;
+use weir_core::limits::REDIS_NODES_MAX;
 use weir_core::mail::Addr;
 use weir_core::order::worker::Worker;
 use weir_core::port::Handler;
+use weir_core::redis::clerk::{Clerk, ClerkConfig};
+use weir_core::redis::desk::DeskConfig;
 use weir_io::choice::{self, DriverKind};
 use weir_io::drain::DrainSwitch;
 use weir_io::driver::DriverConfig;
@@ -41,6 +50,7 @@ use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
 use weir_io::{affinity, clock, rlimit, signals};
+use weir_proto::ids::SkuKey;
 
 /// How long the parts may take until `/readyz` is 200: recovery reads the whole journal.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -78,6 +88,8 @@ pub struct Server {
     pub ops: SocketAddr,
     /// What the operator should know although the server serves, one sentence each.
     pub notes: Vec<String>,
+    /// The data directory's, where no ledger's store holds it.
+    _lock: Option<DirLock>,
 }
 
 /// What every part's thread needs.
@@ -186,10 +198,13 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     let bounded = (plan.direct && !chosen.direct).then(|| plan.without_direct(files.soft));
     let plan = bounded.as_ref().map_or(plan, |(plan, _)| plan);
     // The stores first: they refuse another server's directory before any socket is bound.
-    let ledger = LedgerStore::open(&planted::ledger_config(&plan.store.dir))?;
-    let orders = planted::open_orders(&plan.store.orders())?;
-    files::pair(plan, &ledger, &orders)?;
-    let mut notes = files::rehearse(plan, &ledger)?;
+    let Stores {
+        ledger,
+        orders,
+        lock,
+        never_open,
+        mut notes,
+    } = Stores::open(plan)?;
     notes.extend(chosen.note);
     notes.extend(bounded.as_ref().map(|(_, note)| note.clone()));
     let audit = AuditLog::open(&plan.ops.audit_log)?;
@@ -204,13 +219,11 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     let shards: Vec<Addr> = (0..plan.shards_count)
         .map(|shard| Addr::Shard(ShardId(shard)))
         .collect();
-    let mut parts = vec![
-        Addr::Owner,
-        Addr::Store,
-        Addr::Worker,
-        Addr::OrderStore,
-        Addr::Ops,
-    ];
+    let mut parts = vec![Addr::Owner, Addr::Worker, Addr::OrderStore, Addr::Ops];
+    parts.push(match ledger {
+        Some(_) => Addr::Store,
+        None => Addr::Resolver,
+    });
     parts.extend(&shards);
     let log = open_log(&plan.log)?;
     parts.extend(log.is_some().then_some(Addr::Log));
@@ -226,12 +239,11 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
 
     let (mut rest, mut owner, mut worker, mut front) =
         (hall.stage(), hall.stage(), hall.stage(), hall.stage());
-    hall.mailbox(&mut rest, Addr::Store, Box::new(ledger))?;
-    hall.mailbox(&mut rest, Addr::OrderStore, Box::new(orders))?;
+    start_stores(&hall, &mut rest, ledger, orders)?;
     if let Some(log) = log {
         hall.mailbox(&mut rest, Addr::Log, Box::new(LogWriter::new(log)))?;
     }
-    start_deciders(plan, &hall, &mut owner, &mut worker)?;
+    start_deciders(plan, &hall, never_open, &mut owner, &mut worker)?;
     let ops_config = ops_config(plan, &hall, ops, (audit, deny), &shards)?;
     start_ops(&hall, &mut rest, ops_listener, ops_config)?;
     start_shards(plan, &hall, &mut front, listeners, &denied)?;
@@ -242,6 +254,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         listen,
         ops,
         notes,
+        _lock: lock,
     };
     server.wait_until_ready()?;
     let all_stats = || hall.shard_stats.iter().chain([&hall.stats]);
@@ -249,6 +262,20 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         server.notes.push(UNRESTRICTED_NOTE.to_owned());
     }
     Ok(server)
+}
+
+/// What blocks on disks and names: the ledger's store, or what resolves names of Redis servers; and the orders' store.
+fn start_stores(
+    hall: &Hall,
+    stage: &mut Stage,
+    ledger: Option<LedgerStore>,
+    orders: OrderStore,
+) -> Result<(), ServeError> {
+    match ledger {
+        Some(ledger) => hall.mailbox(stage, Addr::Store, Box::new(ledger))?,
+        None => hall.mailbox(stage, Addr::Resolver, Box::new(Resolver))?,
+    }
+    hall.mailbox(stage, Addr::OrderStore, Box::new(orders))
 }
 
 fn seed() -> Result<u64, ServeError> {
@@ -260,18 +287,53 @@ fn seed() -> Result<u64, ServeError> {
 fn start_deciders(
     plan: &Plan,
     hall: &Hall,
+    never_open: Vec<SkuKey>,
     owner: &mut Stage,
     worker: &mut Stage,
 ) -> Result<(), ServeError> {
-    let owner_config = OwnerConfig {
-        sale: Arc::clone(&plan.sale),
-        shards_count: plan.shards_count,
-        seed: seed()?,
-    };
-    hall.mailbox(owner, Addr::Owner, Box::new(Owner::new(owner_config)))?;
+    match &plan.redis {
+        Some(redis) => start_clerk(plan, (redis, never_open), hall, owner)?,
+        None => {
+            let owner_config = OwnerConfig {
+                sale: Arc::clone(&plan.sale),
+                shards_count: plan.shards_count,
+                seed: seed()?,
+            };
+            hall.mailbox(owner, Addr::Owner, Box::new(Owner::new(owner_config)))?;
+        }
+    }
     let boot = (seed()? & WORKER_BOOT_MASK) as u32;
     let orders = Worker::new(Arc::clone(&plan.sale), boot);
     hall.mailbox(worker, Addr::Worker, Box::new(orders))
+}
+
+/// The ledger's clerk, where Redis holds the ledger: it has sockets.
+fn start_clerk(
+    plan: &Plan,
+    (redis, never_open): (&RedisPlan, Vec<SkuKey>),
+    hall: &Hall,
+    owner: &mut Stage,
+) -> Result<(), ServeError> {
+    let now = clock::read();
+    let config = ClerkConfig {
+        sale: Arc::clone(&plan.sale),
+        plans: redis.steps.clone(),
+        never_open,
+        shards_count: plan.shards_count,
+        boot: now.wall.0,
+        seed: seed()?,
+        desk: DeskConfig {
+            seed: seed()?,
+            ..redis.desk.clone()
+        },
+    };
+    let driver = DriverConfig {
+        conns_max: REDIS_NODES_MAX as u32,
+        ring_entries: 256,
+        recv_buffers: 256,
+        ..DriverConfig::new(Addr::Owner)
+    };
+    hall.sockets(owner, driver, Box::new(Clerk::new(now, config)))
 }
 
 fn start_ops(
@@ -326,7 +388,8 @@ fn ops_config(
     (audit, deny): (AuditLog, DenyBook),
     shards: &[Addr],
 ) -> Result<OpsConfig, ServeError> {
-    let mut parts = vec![Addr::Owner, Addr::Store, Addr::Worker];
+    let mut parts = vec![Addr::Owner, Addr::Worker];
+    parts.extend(plan.redis.is_none().then_some(Addr::Store));
     parts.extend(shards);
     parts.extend((plan.log != LogTarget::Off).then_some(Addr::Log));
     let random = |error| ServeError::Entropy(error);

@@ -424,6 +424,7 @@ fn draw_shard(
         log_admitted_every: 0,
         log_refused_every: 0,
         log_failed_every: 0,
+        is_ledger_remote: false,
         user_hash_key: [3; 32],
     }
 }

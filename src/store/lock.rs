@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Held as long as it lives.
 #[derive(Debug)]
-pub(super) struct DirLock {
+pub struct DirLock {
     file: File,
 }
 

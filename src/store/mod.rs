@@ -15,7 +15,8 @@ mod sqlite;
 mod wal;
 
 pub use error::{Damage, StoreError};
-pub use sqlite::{LedgerStore, read_image};
+pub use lock::DirLock;
+pub use sqlite::{LedgerStore, read_image, take_directory};
 
 use std::path::PathBuf;
 

@@ -78,8 +78,7 @@ impl LedgerStore {
     /// # Errors
     /// Everything that an operator can mend, and damage; see [`StoreError`]. Nothing was changed then.
     pub fn open(config: &StoreConfig) -> Result<Self, StoreError> {
-        make_directory(&config.dir)?;
-        let lock = DirLock::exclusive(&config.dir)?;
+        let lock = take_directory(&config.dir)?;
         let path = config.dir.join(LEDGER_FILE);
         let mut connection = schema::open(&path, config.synchronous)?;
         let image = recover(&mut connection, &path)?;
@@ -362,6 +361,15 @@ fn checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<()> {
 fn last_seq(image: &Image) -> u64 {
     let snapshot_seq = image.snapshot.as_ref().map_or(0, |(seq, _)| *seq);
     image.batches.last().map_or(snapshot_seq, |batch| batch.seq)
+}
+
+/// Makes a data directory when it is missing, and takes it for this process as long as the lock lives.
+///
+/// # Errors
+/// Another process has it, or it cannot be made or written.
+pub fn take_directory(dir: &Path) -> Result<DirLock, StoreError> {
+    make_directory(dir)?;
+    DirLock::exclusive(dir)
 }
 
 /// Makes the last component only: a typing error further up is noticed.

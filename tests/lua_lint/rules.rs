@@ -42,8 +42,8 @@ const WRITES: [&str; 10] = [
     "PUBLISH",
 ];
 /// Names that a script finds; everything else is local.
-const GLOBALS: [&str; 7] = [
-    "redis", "KEYS", "ARGV", "string", "math", "table", "tonumber",
+const GLOBALS: [&str; 8] = [
+    "redis", "KEYS", "ARGV", "string", "math", "table", "tonumber", "unpack",
 ];
 
 struct Script<'a> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub mod cluster;
 pub mod link;
 #[path = "../support/say.rs"]
-pub mod say;
+mod say;
 
 /// Nothing that a test waits for takes so long; it only ends a test whose server hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,6 +117,14 @@ impl Redis {
                 Err(_) => return Err(server.said()),
             }
         }
+    }
+
+    /// It is killed, and one without its data takes its place.
+    pub fn begin_anew(&mut self) {
+        let port = self.port;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        *self = Self::on_port(port, &[]).unwrap_or_else(|said| panic!("port {port}: {said}"));
     }
 
     /// Where it listens.

@@ -5,16 +5,24 @@
 //! until the backlog is at its bound (a small one while receiving is off) and is then stopped
 //! (IORING_ASYNC_CANCEL). That loses nothing: a receive either has completed, with its bytes in a completion, or still
 //! waits for data and has taken none. Then the socket's buffer fills, its window closes, and the peer stops. The bound
-//! is soft by what the kernel had already brought (`RECV_BURST_BYTES_MAX`), and larger on a conn that we connected. While no receive is armed, a reset of the
+//! is soft by what the kernel had already brought (`RECV_BURST_BYTES_MAX`). While no receive is armed, a reset of the
 //! peer is not noticed.
 
 use super::Driver;
 use super::backend::Backend;
 use super::conns::{Conn, Recv, empty};
 use crate::error::DriverError;
-use crate::limits::BACKLOG_KEEP_BYTES_MAX;
+use crate::limits::{BACKLOG_KEEP_BYTES_MAX, RECV_BACKLOG_BYTES_MAX};
 use std::cell::Cell;
 use weir_core::port::{CloseCause, ConnId, Event, Input};
+
+/// Appends `fresh`. Doubling would take twice what a hostile client makes us keep: it grows by what is needed.
+fn keep(backlog: &mut Vec<u8>, fresh: &[u8]) {
+    if backlog.capacity() - backlog.len() < fresh.len() {
+        backlog.reserve_exact(fresh.len().max(BACKLOG_KEEP_BYTES_MAX));
+    }
+    backlog.extend_from_slice(fresh);
+}
 
 /// Removes the first `consumed` bytes.
 fn drop_front(backlog: &mut Vec<u8>, consumed: usize) {
@@ -31,7 +39,7 @@ fn wants_receive(conn: &Conn) -> bool {
         && conn.recv == Recv::Idle
         && conn.receive_on
         && !conn.peer_ended
-        && conn.backlog.len() < conn.backlog_bytes_max()
+        && conn.backlog.len() < RECV_BACKLOG_BYTES_MAX
 }
 
 impl<B: Backend> Driver<B> {
@@ -83,15 +91,15 @@ impl<B: Backend> Driver<B> {
         let conn = self.conns.at(id);
         let fresh = self.backend.received(buffer, bytes);
         if !conn.receive_on {
-            conn.keep(fresh);
+            keep(&mut conn.backlog, fresh);
         } else if conn.backlog.is_empty() {
             let consumed = Cell::new(0);
             let input = Input::new(fresh, false, &consumed);
             self.handler
                 .on_event(self.now, Event::Received { conn: id, input }, &mut self.fx);
-            conn.keep(&fresh[consumed.get()..]);
+            keep(&mut conn.backlog, &fresh[consumed.get()..]);
         } else {
-            conn.keep(fresh);
+            keep(&mut conn.backlog, fresh);
             self.show_backlog(id);
         }
     }
@@ -138,7 +146,7 @@ impl<B: Backend> Driver<B> {
         let conn = self.conns.at(id);
         // A handler that wants more may wait for the rest of a request; one that does not needs none of it soon.
         let most = if conn.receive_on {
-            conn.backlog_bytes_max()
+            RECV_BACKLOG_BYTES_MAX
         } else {
             BACKLOG_KEEP_BYTES_MAX
         };

@@ -139,21 +139,26 @@ pub const LINK_BACKOFF_FIRST_MS: u64 = 50;
 pub const LINK_BACKOFF_MAX_MS: u64 = 2_000;
 /// Times that an ask which was certainly not executed may be sent again: script not loaded, slot moved or moving.
 pub const ASK_HOPS_MAX: u8 = 3;
-/// A node that does not vouch for the new master of its slot is asked again after this.
-pub const HOME_ASK_EVERY_MS: u64 = 100;
 /// The slot map is asked for at most so often, however many replies say MOVED.
 pub const SLOTS_REFRESH_MIN_MS: u64 = 100;
 /// And at least so often, so that a lost hint costs no longer.
 pub const SLOTS_REFRESH_EVERY_MS: u64 = 15_000;
 /// Hints that wait to be looked at; more than SKUs with events in one turn, and those lost are pulled by the timer.
 pub const DESK_NEWS_MAX: usize = 4096;
-/// Winners asked for at a time: about 20 KiB, a tenth of a millisecond of Redis.
-pub const PAGE_USERS: u32 = 1_000;
+/// Winners asked for at a time: about 10 KiB, so that a reply stays far below what a driver keeps for one connection
+/// (40 KiB), also when HSCAN gives more than it was asked for.
+pub const PAGE_USERS: u32 = 250;
 /// A SKU's snapshot is pulled so often, whatever events say: a reopened SKU sells again within a second although every
 /// event was lost, and a million refused requests cost four pulls.
 pub const PULL_EVERY_MS: u64 = 500;
 /// A pull that could not be sent, or was lost, is tried again after this.
 pub const PULL_AGAIN_MS: u64 = 50;
+/// Reservations without an order that are read at a time: at most 16 KiB, for the same reason.
+pub const OUTBOX_PAGE: u32 = 64;
+/// The outbox is looked at so often; an order is made so much later at most.
+pub const OUTBOX_POLL_MS: u64 = 50;
+/// An ask of the clerk's own, such as the opening of a SKU, may wait so long.
+pub const CLERK_ASK_MS: u64 = 5_000;
 
 // Budgets in Redis (`redis::lease`).
 

@@ -13,11 +13,13 @@ use crate::order::contract::{
     OrderBatch, OrderDone, OrderMessage, PaymentAnswer, PaymentAsk, StockTotal,
 };
 use crate::record::AdmissionRecord;
+use crate::redis::endpoint::Endpoint;
 use crate::stats::Stats;
 use crate::view::SkuView;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use weir_proto::addr::Cidr;
 use weir_proto::ids::UserId;
 
@@ -37,6 +39,8 @@ pub enum Addr {
     Worker,
     /// The order store: SQL.
     OrderStore,
+    /// Finds addresses of Redis servers' names; it may block.
+    Resolver,
     /// The operator's listener.
     Ops,
     /// The admission log's writer.
@@ -65,6 +69,15 @@ pub enum BanLift {
     User(UserId),
     /// A user by the hash of the admission log.
     UserHash(UserHash),
+}
+
+/// What came of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// Whose name it was.
+    pub endpoint: Endpoint,
+    /// Its first address; `None`: it has none now.
+    pub to: Option<SocketAddr>,
 }
 
 /// One message.
@@ -109,6 +122,10 @@ pub enum Mail {
     Orders(Arc<OrderBatch>),
     /// Order store to worker: its results.
     OrdersDone(Box<OrderDone>),
+    /// Clerk to resolver: the address of this server's name, please.
+    ResolveAsk(Box<Endpoint>),
+    /// Resolver to clerk.
+    Resolved(Box<Resolved>),
     /// To the admission log. Dropped and counted when its box is full.
     Record(AdmissionRecord),
     /// Ops to shard: another rate and burst for one dimension, from here on.

@@ -6,10 +6,11 @@ mod shard_kit;
 
 use shard_kit::*;
 use std::sync::Arc;
-use weir_core::ask::{LedgerAnswer, LedgerOp, Mode};
+use weir_core::ask::{Failure, LedgerAnswer, LedgerOp, Mode, Outcome};
 use weir_core::limit::gcra::Rate;
 use weir_core::limit::rule::{Kind, Rule};
 use weir_core::port::{Event, Handler, Op};
+use weir_core::shard::config::ShardConfig;
 use weir_core::view::WinnersFilter;
 use weir_proto::answer::read_u64_member;
 use weir_proto::ids::UserId;
@@ -262,6 +263,40 @@ fn unknown_is_told_in_time_and_keeps_its_slot_until_the_ledger_answers() {
     let later = kit.ask_once(0, &submit(7, "request-0007", &ticket(7, 1, true)));
     assert_code(&later, 200, "REQUEST_REPLAYED");
     kit.answer(&lookup, LedgerAnswer::Found(held(9))); // a second answer finds nothing and harms nothing
+    kit.shard.audit();
+}
+
+/// A ledger in Redis may still carry out what was sent on a connection that is gone: only a tombstone ends that.
+#[test]
+fn a_lost_answer_of_a_remote_ledger_leaves_the_ask_open_until_a_lookup_with_a_tombstone_tells() {
+    let mut kit = Kit::open(ShardConfig {
+        is_ledger_remote: true,
+        ..config()
+    });
+    kit.connect(0);
+    kit.bytes(0, &submit(7, "request-0007", &ticket(7, 1, true)));
+    kit.end_turn();
+    let ask = kit.asks().pop().unwrap();
+    kit.outcome(&ask, Outcome::Unknown);
+    assert_code(&kit.replies(0)[0], 202, "SECKILL_PENDING");
+    // Lookups that are not carried out tell nothing; it is asked about again and again, never sent again.
+    for failure in [Failure::Unavailable, Failure::Late] {
+        kit.run_ms(1_100);
+        let lookup = kit.asks().pop().expect("it is looked up");
+        assert_eq!(lookup.id, ask.id);
+        assert!(matches!(lookup.op, LedgerOp::Lookup(lookup) if lookup.tombstone));
+        kit.outcome(&lookup, Outcome::Failed(failure));
+        let twin = kit.ask_once(0, &submit(7, "request-0007", &ticket(7, 1, true)));
+        assert_code(&twin, 202, "SECKILL_PENDING");
+        assert!(kit.asks().is_empty(), "it is known to be open");
+    }
+    kit.run_ms(1_100);
+    let lookup = kit.asks().pop().expect("it is looked up");
+    kit.answer(&lookup, LedgerAnswer::NotFound);
+    kit.bytes(0, &submit(7, "request-0007", &ticket(7, 1, true)));
+    kit.end_turn();
+    let again = kit.asks().pop().expect("now the ledger is asked again");
+    assert!(matches!(again.op, LedgerOp::Reserve(_)));
     kit.shard.audit();
 }
 

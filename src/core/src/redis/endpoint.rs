@@ -65,6 +65,18 @@ impl fmt::Display for Endpoint {
     }
 }
 
+impl Endpoint {
+    /// Reads `127.0.0.1:6379`, `[::1]:6379` or `redis-1.test:6379`; `None` for anything else.
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let colon = text.iter().rposition(|&byte| byte == b':')?;
+        let port = plain(&text[colon + 1..]).filter(|&port| port > 0)?;
+        // Without brackets a version 6 address would hide where the port begins.
+        let host = Host::parse(&text[..colon]).ok()?;
+        let is_bare_v6 = matches!(host, Host::Ip(IpAddr::V6(_))) && text[0] != b'[';
+        (!is_bare_v6).then_some(Self { host, port })
+    }
+}
+
 /// How long a redirection holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedirectKind {

@@ -7,6 +7,7 @@
 //! reply of another shape is a fault of its connection, never an answer; nothing here has a clock, a socket or entropy.
 
 pub mod breaker;
+pub mod clerk;
 pub mod desk;
 pub mod endpoint;
 pub mod lease;

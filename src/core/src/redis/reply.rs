@@ -7,8 +7,9 @@
 use crate::ask::{Books, Held, LedgerAnswer, LedgerOp, Mode, ReservationState};
 use crate::ledger::SkuState;
 use crate::limits::{RESERVATIONS_MAX, UNITS_MAX};
+use crate::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
 use crate::time::WallMs;
-use weir_proto::ids::{ReservationId, SkuKey, UserId};
+use weir_proto::ids::{RequestId, ReservationId, SkuKey, UserId};
 use weir_proto::resp::{Items, Value};
 
 /// How a reply is not what was asked for. The link closes; what was asked is unknown.
@@ -254,6 +255,115 @@ pub struct Page<'a> {
     pub cursor: u64,
     /// Users of this page, who hold or bought; one may come twice.
     pub winners: Winners<'a>,
+}
+
+/// A page of the outbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutboxPage<'a> {
+    /// All units ever put on sale.
+    pub total: u64,
+    /// Time of the grant of the last one, and how many of the page share it; `None`: the page is empty.
+    pub last: Option<(WallMs, u64)>,
+    /// Reservations found, also those without a record.
+    pub count: u64,
+    ids: Items<'a>,
+    records: Items<'a>,
+    sku: SkuKey,
+    ids_above: u64,
+}
+
+impl Iterator for OutboxPage<'_> {
+    /// `None`: a pending number without a record, which is for the reconciliation to mend.
+    type Item = Result<Option<OrderMessage>, ShapeFault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let number = decimal(Some(self.ids.next()?));
+        self.ids.next()?; // the time of the grant
+        let record = self.records.next()?;
+        Some(number.and_then(|number| match record {
+            Value::Null => Ok(None),
+            record => {
+                let record = record.text().ok_or(ShapeFault::Field)?;
+                order_message(self.sku, self.ids_above, number, record).map(Some)
+            }
+        }))
+    }
+}
+
+/// Reads a page of the outbox of `sku`; `None`: it was never opened.
+/// # Errors
+/// What of the reply is not one.
+pub fn outbox<'a>(
+    sku: SkuKey,
+    ids_above: u64,
+    reply: &Value<'a>,
+) -> Result<Option<OutboxPage<'a>>, ShapeFault> {
+    let mut items = list(reply)?;
+    match (integer(items.next())?, items.len()) {
+        (7, 0) => return Ok(None),
+        (19, 3) => {}
+        (7 | 19, _) => return Err(ShapeFault::Length),
+        (other, _) => return Err(ShapeFault::Code(other)),
+    }
+    let total = within(integer(items.next())?, UNITS_MAX)?;
+    let (Some(Value::Array(ids)), Some(Value::Array(records))) = (items.next(), items.next())
+    else {
+        return Err(ShapeFault::Field);
+    };
+    if ids.len() != records.len() * 2 {
+        return Err(ShapeFault::Length);
+    }
+    let mut last: Option<(WallMs, u64)> = None;
+    for time in ids.clone().skip(1).step_by(2) {
+        let at = WallMs(decimal(Some(time))?);
+        last = match last {
+            Some((before, count)) if before == at => Some((at, count + 1)),
+            Some((before, _)) if before > at => return Err(ShapeFault::Field),
+            _ => Some((at, 1)),
+        };
+    }
+    Ok(Some(OutboxPage {
+        total,
+        last,
+        count: records.len() as u64,
+        ids,
+        records,
+        sku,
+        ids_above,
+    }))
+}
+
+/// A record as `reserve` writes it: state, quantity, granted at, moved at, user, price, currency, request id, nonce.
+fn order_message(
+    sku: SkuKey,
+    ids_above: u64,
+    number: u64,
+    record: &[u8],
+) -> Result<OrderMessage, ShapeFault> {
+    let mut fields = record.split(|&byte| byte == b' ');
+    let mut next = || fields.next().ok_or(ShapeFault::Length);
+    let digits = |text: &[u8]| decimal(Some(Value::Bulk(text)));
+    let _state = digits(next()?)?;
+    let quantity = u32::try_from(digits(next()?)?).map_err(|_| ShapeFault::Field)?;
+    let granted_at = digits(next()?)?;
+    let _moved_at = digits(next()?)?;
+    let user = digits(next()?)?;
+    let minor = digits(next()?)?;
+    let currency = <[u8; 3]>::try_from(next()?).map_err(|_| ShapeFault::Field)?;
+    let request_id = RequestId::new(next()?).ok_or(ShapeFault::Field)?;
+    if number == 0 || number > RESERVATIONS_MAX || quantity == 0 {
+        return Err(ShapeFault::Field);
+    }
+    Ok(OrderMessage {
+        version: ORDER_MESSAGE_VERSION,
+        reservation: ReservationId(ids_above.checked_add(number).ok_or(ShapeFault::Field)?),
+        sku,
+        user: UserId(user),
+        quantity,
+        request_id,
+        unit_price: Money { minor, currency },
+        reserved_at: WallMs(granted_at),
+    })
 }
 
 /// Users of a page.

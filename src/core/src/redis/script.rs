@@ -37,6 +37,8 @@ pub enum Script {
     Thaw,
     /// State and a page of the winners.
     Snapshot,
+    /// A page of the reservations without an order.
+    Outbox,
     /// Makes the bucket of a budget, or changes its rate.
     LeasePolicy,
     /// A batch of admission tokens.
@@ -54,7 +56,7 @@ pub const SHA1_HEX_BYTES: usize = 40;
 
 impl Script {
     /// Every script.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Reserve,
         Self::Lookup,
         Self::Confirm,
@@ -69,6 +71,7 @@ impl Script {
         Self::Freeze,
         Self::Thaw,
         Self::Snapshot,
+        Self::Outbox,
         Self::LeasePolicy,
         Self::LeaseDraw,
         Self::LeaseReturn,
@@ -114,6 +117,7 @@ impl Script {
             Self::Freeze => "freeze",
             Self::Thaw => "thaw",
             Self::Snapshot => "snapshot",
+            Self::Outbox => "outbox",
             Self::LeasePolicy => "lease_policy",
             Self::LeaseDraw => "lease_draw",
             Self::LeaseReturn => "lease_return",
@@ -139,6 +143,7 @@ impl Script {
             Self::Freeze => include_str!("../../../../lua/freeze.lua"),
             Self::Thaw => include_str!("../../../../lua/thaw.lua"),
             Self::Snapshot => include_str!("../../../../lua/snapshot.lua"),
+            Self::Outbox => include_str!("../../../../lua/outbox.lua"),
             Self::LeasePolicy => include_str!("../../../../lua/lease_policy.lua"),
             Self::LeaseDraw => include_str!("../../../../lua/lease_draw.lua"),
             Self::LeaseReturn => include_str!("../../../../lua/lease_return.lua"),

@@ -71,6 +71,7 @@ const fn shape(script: Script) -> (&'static [&'static str], usize) {
         Script::Freeze => (&["sku"], 1),
         Script::Thaw => (&["sku", "events"], 2),
         Script::Snapshot => (&["sku", "user"], 2),
+        Script::Outbox => (&["sku", "res", "pending"], 3),
         Script::LeasePolicy
         | Script::LeaseDraw
         | Script::LeaseReturn
@@ -195,6 +196,16 @@ impl SkuSteps {
         let mut writer = self.begin(Script::Snapshot, out);
         writer.part_u64(cursor);
         writer.part_u64(u64::from(users_count));
+        writer.finish();
+    }
+
+    /// Appends the frame for a page of at most `count`, 1..=256, reservations without an order that were granted at `from`
+    /// or later, `skip` of them passed over. [`reply::outbox`](super::reply::outbox) reads its reply.
+    pub fn push_outbox(&self, from: WallMs, skip: u64, count: u32, out: &mut Vec<u8>) {
+        let mut writer = self.begin(Script::Outbox, out);
+        writer.part_u64(from.0);
+        writer.part_u64(skip);
+        writer.part_u64(u64::from(count));
         writer.finish();
     }
 

@@ -5,7 +5,7 @@
 //! completely: until then every ask goes to Redis, so that no winner hears SOLD_OUT. Pages are of one epoch, or are
 //! gathered anew. Lost hints cost the time until the next pull, nothing else.
 
-use super::desk::{Desk, News, PageState, SkuPage};
+use super::desk::{Desk, News, PageState, Pull, SkuPage};
 use crate::ask::Mode;
 use crate::limits::{PULL_AGAIN_MS, PULL_EVERY_MS, RESERVATIONS_MAX};
 use crate::port::Effects;
@@ -70,6 +70,13 @@ impl Watch {
             .filter_map(|watched| watched.shown.as_ref())
     }
 
+    /// Every SKU is looked at in the next turn.
+    pub fn look_now(&mut self, now: Now) {
+        for watched in &mut self.skus {
+            watched.due = now.mono;
+        }
+    }
+
     /// Sends the pulls that are due.
     pub fn turn(&mut self, now: Now, desk: &mut Desk, fx: &mut Effects) {
         for watched in &mut self.skus {
@@ -80,7 +87,11 @@ impl Watch {
                 Some(gathered) => (gathered.cursor, true),
                 None => (0, false),
             };
-            watched.is_out = desk.pull(now, watched.sku, cursor, with_winners, fx);
+            let pull = Pull::Snapshot {
+                cursor,
+                with_winners,
+            };
+            watched.is_out = desk.pull(now, watched.sku, pull, fx);
             if !watched.is_out {
                 watched.due = now.mono.plus_ms(PULL_AGAIN_MS); // a greeting makes it earlier
             }
@@ -97,9 +108,7 @@ impl Watch {
     pub fn hear(&mut self, now: Now, news: News) -> Option<SkuView> {
         match news {
             News::Greeted => {
-                self.skus
-                    .iter_mut()
-                    .for_each(|watched| watched.due = now.mono);
+                self.look_now(now);
                 None
             }
             News::Hint { sku, epoch } => {
@@ -110,7 +119,7 @@ impl Watch {
                 }
                 None
             }
-            News::PageLost(sku) => {
+            News::PullLost(sku, Pull::Snapshot { .. }) => {
                 let watched = self.find(sku)?;
                 watched.is_out = false;
                 watched.gathered = None;
@@ -118,7 +127,11 @@ impl Watch {
                 None
             }
             News::Page(page) => self.page(now, *page),
-            News::Resolve(_) => None, // not about stock
+            News::Reopened(sku) => {
+                self.find(sku)?.due = now.mono;
+                None
+            }
+            News::PullLost(..) | News::Outbox(_) | News::Resolve(_) => None, // not what is shown
         }
     }
 

@@ -17,15 +17,12 @@ use crate::ask::{
 use crate::limit::dimension::Dim;
 use crate::limit::lease::LeaseGrant;
 use crate::mail::{Addr, Mail};
-use crate::order::contract::{Money, PaymentAnswer, PaymentAsk, PaymentResult};
 use crate::planted::{self, Planted};
 use crate::port::Effects;
-use crate::time::{Now, WallMs};
+use crate::time::Now;
 use crate::view::SkuView;
-use alloc::boxed::Box;
 use weir_proto::answer::{Code, Reason, RequestState};
-use weir_proto::ids::{KeyId, SkuKey};
-use weir_proto::payment::PaymentCallback;
+use weir_proto::ids::SkuKey;
 use weir_proto::ticket::{Claims, TicketReject};
 
 /// Pause between lookups of an ask whose result is unknown.
@@ -36,6 +33,9 @@ const RESOLVE_BUDGET_MS: u64 = 5_000;
 impl Shard {
     /// The ledger's answer to one of our asks; one that is not out any more is of an earlier run, or came twice.
     pub(super) fn answered(&mut self, now: Now, answer: Answer, fx: &mut Effects) {
+        if self.stays_open(now, &answer, fx) {
+            return;
+        }
         let Some(pending) = self.asks.remove(answer.id) else {
             self.counters.stale_answers += 1;
             return;
@@ -48,7 +48,43 @@ impl Shard {
         self.finish_ask(now, pending, reply, fx);
     }
 
-    fn finish_ask(&mut self, now: Now, pending: Pending, reply: Reply, fx: &mut Effects) {
+    /// True for a submit to a remote ledger whose fate this answer does not tell: the reserve's answer was lost, or a
+    /// lookup of it was not carried out. Its client hears "pending" once, its slot stays taken, it is looked up again.
+    fn stays_open(&mut self, now: Now, answer: &Answer, fx: &mut Effects) -> bool {
+        if !self.config.is_ledger_remote {
+            return false;
+        }
+        let Some(pending) = self.asks.get_mut(answer.id) else {
+            return false;
+        };
+        let is_told = pending.reply_to.is_none();
+        let is_open = match answer.outcome {
+            Outcome::Unknown => true,
+            Outcome::Failed(_) => is_told,
+            Outcome::Done(_) => false,
+        };
+        if pending.kind != Kind::Submit || !is_open {
+            return false;
+        }
+        let (reply_to, request, kid) = (pending.reply_to.take(), pending.request, pending.kid);
+        if !is_told {
+            self.counters.ask_result(answer.outcome);
+            self.verified_kid = kid;
+            let reply = self.pending(Reply::new(Reason::Pending));
+            self.reply_if(now, reply_to, &reply, &request, fx);
+        }
+        self.asks
+            .look_again(answer.id, now.mono.plus_ms(RESOLVE_EVERY_MS));
+        true
+    }
+
+    pub(super) fn finish_ask(
+        &mut self,
+        now: Now,
+        pending: Pending,
+        reply: Reply,
+        fx: &mut Effects,
+    ) {
         let reply = Reply {
             request_id: pending.request.request_id,
             ..reply
@@ -283,80 +319,6 @@ impl Shard {
         claims.check_device(&expect)
     }
 
-    /// Hands a verified payment to the worker.
-    pub(super) fn payment(
-        &mut self,
-        now: Now,
-        reply_to: ReplyTo,
-        callback: &PaymentCallback,
-        fx: &mut Effects,
-    ) -> Option<Reply> {
-        let sku = SkuKey {
-            activity: callback.activity,
-            sku: callback.sku,
-        };
-        if self.skus.find_key(sku).is_none() {
-            return Some(Reply::new(Reason::UnknownSku));
-        }
-        if self.payments_out >= self.config.payments_max
-            || fx.posts_waiting() > crate::limits::POSTS_WAITING_MAX
-        {
-            return Some(self.busy_reply(Reason::PaymentBusy));
-        }
-        let pending = Pending {
-            reply_to: Some(reply_to),
-            kind: Kind::Payment,
-            request: RequestName {
-                sku,
-                user: weir_proto::ids::UserId(0),
-                request_id: Default::default(),
-            },
-            quantity: 0,
-            owner_boot: 0,
-            due: now.mono.plus_ms(self.config.payment_budget_ms),
-            slot: None,
-            kid: KeyId::default(),
-        };
-        let Some(id) = self.asks.insert(pending, Wait::Payment) else {
-            return Some(self.busy_reply(Reason::PaymentBusy));
-        };
-        self.payments_out += 1;
-        let ask = PaymentAsk {
-            from: self.addr(),
-            id,
-            payment: callback.payment_id,
-            reservation: callback.reservation,
-            sku,
-            amount: Money {
-                minor: callback.amount_minor,
-                currency: callback.currency,
-            },
-            paid_at: WallMs(callback.paid_at_ms),
-        };
-        fx.post(Addr::Worker, Mail::PaymentAsk(Box::new(ask)));
-        None
-    }
-
-    /// The worker's answer to a payment.
-    pub(super) fn payment_answered(&mut self, now: Now, answer: &PaymentAnswer, fx: &mut Effects) {
-        let Some(pending) = self.asks.remove(answer.id) else {
-            self.counters.stale_answers += 1;
-            return;
-        };
-        self.payments_out -= 1;
-        let reason = match answer.result {
-            PaymentResult::Paid => Reason::PaymentAccepted,
-            PaymentResult::Repeated => Reason::PaymentRepeated,
-            PaymentResult::Late => Reason::PaymentLate,
-            PaymentResult::AmountDiffers => Reason::PaymentAmount,
-            PaymentResult::PaidBefore => Reason::PaymentSurplus,
-            PaymentResult::NoOrder => Reason::PaymentUnknown,
-            PaymentResult::PaymentIdReused => Reason::PaymentConflict,
-            PaymentResult::StoreFailed => Reason::PaymentUnavailable,
-        };
-        self.finish_ask(now, pending, Reply::new(reason), fx);
-    }
-
     /// Deadlines of asks: the client hears "unknown", the slot stays; then a lookup from time to time.
     pub(super) fn expire_asks(&mut self, now: Now, fx: &mut Effects) {
         while let Some(id) = self.asks.next_due(now.mono) {
@@ -394,7 +356,7 @@ impl Shard {
             sku: request.sku,
             user: request.user,
             request_id: request.request_id,
-            tombstone: false,
+            tombstone: self.config.is_ledger_remote,
         };
         let deadline = now.mono.plus_ms(RESOLVE_BUDGET_MS);
         fx.post(

@@ -118,6 +118,9 @@ pub struct ShardConfig {
     pub user_inflight_max: u32,
     /// Payments that wait for the worker.
     pub payments_max: u32,
+    /// The ledger is reached over a network: an ask whose answer was lost may still be carried out later, so its fate is
+    /// looked up with a tombstone, and it keeps its place until something is known (design §12.5).
+    pub is_ledger_remote: bool,
     /// A submit's or status query's whole time (J5).
     pub request_budget_ms: u64,
     /// A payment callback's whole time.

@@ -23,6 +23,7 @@ mod known;
 mod limits;
 mod log;
 mod paused;
+mod payments;
 mod replies;
 mod reply;
 mod route;

@@ -138,6 +138,7 @@ pub fn config() -> ShardConfig {
         log_admitted_every: 0,
         log_refused_every: 0,
         log_failed_every: 0,
+        is_ledger_remote: false,
         user_hash_key: [3; 32],
     }
 }
@@ -458,9 +459,13 @@ impl Kit {
     }
 
     pub fn answer(&mut self, ask: &Ask, answer: LedgerAnswer) {
+        self.outcome(ask, Outcome::Done(answer));
+    }
+
+    pub fn outcome(&mut self, ask: &Ask, outcome: Outcome) {
         self.event(Event::Mail(Mail::Answer(Answer {
             id: ask.id,
-            outcome: Outcome::Done(answer),
+            outcome,
         })));
         self.end_turn();
     }

@@ -119,7 +119,6 @@ impl Desk {
         node.loading = 0;
         let facts = node.link.facts();
         let met = (facts.run_id, facts.replication_id);
-        node.met_at.get_or_insert(now.mono);
         node.has_changed = *node.trusted.get_or_insert(met) != met;
         if self.config.is_cluster && self.refreshed_at.is_none() {
             self.refresh_at = now.mono;
@@ -138,16 +137,12 @@ impl Desk {
         self.counts.lost += 1;
         let lost: Vec<Sent> = node.link.fail(now, fault, &mut self.rng, fx).collect();
         for sent in lost {
-            match sent {
-                Sent::Page(sku) => self.page_lost(sku),
-                Sent::Ask(flight) => {
-                    self.nodes[index].breaker.heard(now.mono, false);
-                    self.end(&flight, Outcome::Unknown);
-                }
-                Sent::HomeRole { sku, about } => {
-                    self.home_role_came(now, index, (sku, about), None, fx);
-                }
-                Sent::Asking | Sent::Load(_) | Sent::Slots | Sent::HomeSlot(_) => {}
+            if let Sent::Pull(sku, pull) = sent {
+                self.pull_lost(sku, pull);
+            }
+            if let Sent::Ask(flight) = sent {
+                self.nodes[index].breaker.heard(now.mono, false);
+                self.end(&flight, Outcome::Unknown);
             }
         }
         self.fail_parked(index);
@@ -155,6 +150,13 @@ impl Desk {
         node.loading = 0;
         node.link.set_to(address_of(&node.endpoint)); // a name is resolved anew
         self.want_refresh(now);
+    }
+
+    /// Closes every link: the part ends. Its owner has waited for what was asked.
+    pub fn close(&mut self, fx: &mut Effects) {
+        for node in &self.nodes {
+            node.link.close(fx);
+        }
     }
 
     /// Timed work: connects, pings, timeouts, asks that waited too long, the slot map.

@@ -2,13 +2,15 @@
 
 use super::{Desk, Sent};
 use crate::ledger::SkuState;
-use crate::limits::{DESK_NEWS_MAX, PAGE_USERS};
+use crate::limits::{DESK_NEWS_MAX, OUTBOX_PAGE, PAGE_USERS};
+use crate::order::contract::OrderMessage;
 use crate::port::Effects;
 use crate::redis::endpoint::Endpoint;
 use crate::redis::link::fault::LinkFault;
-use crate::redis::reply;
+use crate::redis::reply::{self, ShapeFault};
 use crate::redis::script::Script;
-use crate::time::Now;
+use crate::redis::step::StepPlan;
+use crate::time::{Now, WallMs};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -31,8 +33,50 @@ pub enum News {
     Resolve(Box<Endpoint>),
     /// A page that was pulled.
     Page(Box<SkuPage>),
-    /// A page that was pulled did not come and will not.
-    PageLost(SkuKey),
+    /// A page of the outbox that was pulled.
+    Outbox(Box<OutboxFound>),
+    /// Units that had gathered were made sellable, or there were none.
+    Reopened(SkuKey),
+    /// What was pulled did not come and will not; a step may have been taken.
+    PullLost(SkuKey, Pull),
+}
+
+/// What is pulled for a SKU beside asks. Nothing of it is told to a client, and each may be done twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pull {
+    /// Its state, and winners from that cursor.
+    Snapshot {
+        /// Where the page begins; 0 at first.
+        cursor: u64,
+        /// The page has winners.
+        with_winners: bool,
+    },
+    /// Reservations without an order that were granted then or later.
+    Outbox {
+        /// Since when.
+        from: WallMs,
+        /// So many of that time are passed over.
+        skip: u64,
+    },
+    /// One epoch step for what gathered while it was sold out.
+    Reopen,
+}
+
+/// A page of the outbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutboxFound {
+    /// Which SKU.
+    pub sku: SkuKey,
+    /// All units ever put on sale; `None`: it was never opened.
+    pub total: Option<u64>,
+    /// What has no order yet.
+    pub messages: Vec<OrderMessage>,
+    /// Where the next page begins.
+    pub next: (WallMs, u64),
+    /// Fewer were found than asked for: this was the last page.
+    pub is_last: bool,
+    /// Numbers without a record.
+    pub orphans: u64,
 }
 
 /// A SKU's state and some of its winners.
@@ -73,16 +117,8 @@ impl Desk {
         }
     }
 
-    /// Asks for a page of a SKU's snapshot, with winners or without. One answer comes as [`News::Page`] or
-    /// [`News::PageLost`]. False: it cannot be asked now.
-    pub fn pull(
-        &mut self,
-        now: Now,
-        sku: SkuKey,
-        cursor: u64,
-        with_winners: bool,
-        fx: &mut Effects,
-    ) -> bool {
+    /// Sends a pull. One answer comes as news: what was pulled, or [`News::PullLost`]. False: it cannot be sent now.
+    pub fn pull(&mut self, now: Now, sku: SkuKey, pull: Pull, fx: &mut Effects) -> bool {
         let Some(place) = self.sku_of(sku) else {
             return false;
         };
@@ -90,54 +126,50 @@ impl Desk {
             return false;
         };
         let steps = &self.skus[place].steps;
-        let users = if with_winners { PAGE_USERS } else { 0 };
-        let sent = Sent::Page(place as u16);
         let link = &mut self.nodes[index].link;
-        let sent = link.send(now, sent, fx, |out| steps.push_snapshot(cursor, users, out));
+        let sent = link.send(now, Sent::Pull(place as u16, pull), fx, |out| match pull {
+            Pull::Snapshot {
+                cursor,
+                with_winners,
+            } => steps.push_snapshot(cursor, if with_winners { PAGE_USERS } else { 0 }, out),
+            Pull::Outbox { from, skip } => steps.push_outbox(from, skip, OUTBOX_PAGE, out),
+            Pull::Reopen => steps.push_reopen(out),
+        });
         sent.is_ok()
     }
 
-    pub(super) fn page_lost(&mut self, sku: u16) {
-        let sku = self.skus[usize::from(sku)].steps.plan().sku;
-        self.news.push_back(News::PageLost(sku));
+    pub(super) fn pull_lost(&mut self, place: u16, pull: Pull) {
+        let sku = self.skus[usize::from(place)].steps.plan().sku;
+        self.news.push_back(News::PullLost(sku, pull));
     }
 
-    pub(super) fn page_came(
+    pub(super) fn pulled(
         &mut self,
         now: Now,
         index: usize,
-        place: u16,
+        (place, pull): (u16, Pull),
         value: &Value<'_>,
         fx: &mut Effects,
     ) {
         if let Value::Error(error) = value {
-            self.page_lost(place);
+            self.pull_lost(place, pull);
             match error.code {
-                b"NOSCRIPT" => self.load(now, index, Script::Snapshot, fx),
+                b"NOSCRIPT" => self.load(now, index, pull.script(), fx),
                 b"MOVED" | b"ASK" | b"CLUSTERDOWN" => self.want_refresh(now),
                 _ => self.counts.faults += 1,
             }
             return;
         }
-        let sku = self.skus[usize::from(place)].steps.plan().sku;
-        let page = reply::page(sku, value).and_then(|page| {
-            let Some(page) = page else {
-                return Ok(None);
-            };
-            Ok(Some(PageState {
-                sku: page.state,
-                version: page.version,
-                frozen: String::from_utf8_lossy(page.frozen).into_owned(),
-                cursor: page.cursor,
-                winners: page.winners.collect::<Result<_, _>>()?,
-            }))
-        });
-        match page {
-            Ok(state) => self
-                .news
-                .push_back(News::Page(Box::new(SkuPage { state, sku }))),
+        let plan = self.skus[usize::from(place)].steps.plan();
+        let news = match pull {
+            Pull::Snapshot { .. } => snapshot_of(plan, value),
+            Pull::Outbox { from, skip } => outbox_of(plan, (from, skip), value),
+            Pull::Reopen => reply::stepped(value).map(|_| News::Reopened(plan.sku)),
+        };
+        match news {
+            Ok(news) => self.news.push_back(news),
             Err(_) => {
-                self.page_lost(place);
+                self.pull_lost(place, pull);
                 self.lose(now, index, LinkFault::WrongShape, fx);
             }
         }
@@ -181,4 +213,62 @@ impl Desk {
             self.hint(sku, epoch);
         }
     }
+}
+
+impl Pull {
+    const fn script(self) -> Script {
+        match self {
+            Self::Snapshot { .. } => Script::Snapshot,
+            Self::Outbox { .. } => Script::Outbox,
+            Self::Reopen => Script::Reopen,
+        }
+    }
+}
+
+fn snapshot_of(plan: &StepPlan, value: &Value<'_>) -> Result<News, ShapeFault> {
+    let page = reply::page(plan.sku, value)?;
+    let state = page.map(|page| {
+        Ok(PageState {
+            sku: page.state,
+            version: page.version,
+            frozen: String::from_utf8_lossy(page.frozen).into_owned(),
+            cursor: page.cursor,
+            winners: page.winners.collect::<Result<_, _>>()?,
+        })
+    });
+    Ok(News::Page(Box::new(SkuPage {
+        state: state.transpose()?,
+        sku: plan.sku,
+    })))
+}
+
+fn outbox_of(
+    plan: &StepPlan,
+    (from, skip): (WallMs, u64),
+    value: &Value<'_>,
+) -> Result<News, ShapeFault> {
+    let mut found = OutboxFound {
+        sku: plan.sku,
+        total: None,
+        messages: Vec::new(),
+        next: (from, skip),
+        is_last: true,
+        orphans: 0,
+    };
+    if let Some(page) = reply::outbox(plan.sku, plan.ids_above, value)? {
+        found.total = Some(page.total);
+        found.is_last = page.count < u64::from(OUTBOX_PAGE);
+        found.next = match page.last {
+            None => (from, skip),
+            Some((at, count)) if at == from => (at, skip + count),
+            Some(last) => last,
+        };
+        for message in page {
+            match message? {
+                Some(message) => found.messages.push(message),
+                None => found.orphans += 1,
+            }
+        }
+    }
+    Ok(News::Outbox(Box::new(found)))
 }

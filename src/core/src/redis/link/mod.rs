@@ -399,6 +399,13 @@ impl<W> Link<W> {
         })
     }
 
+    /// Closes the connection because its owner ends.
+    pub fn close(&self, fx: &mut Effects) {
+        if let Phase::Greeting { conn, .. } | Phase::Ready(conn) = self.phase {
+            fx.close(conn);
+        }
+    }
+
     /// The driver has closed the connection. Before it, [`Self::fail`] was called for whatever reason it was.
     pub fn closed(&mut self) {
         if let Phase::Closing { retry_at, .. } = self.phase {

@@ -1,0 +1,122 @@
+//! The sections `[ledger]` and `[redis]`: where the stock is, and how Redis is reached.
+//!
+//! Called by [`super::build`]. The keys of `[redis]` are checked also while the ledger is embedded, so that a file is right
+//! before it is switched over.
+
+use super::ceilings::REDIS_IDS_MAX;
+use super::document::Reader;
+use super::plan::RedisPlan;
+use crate::keys;
+use std::path::Path;
+use toml::de::DeTable;
+use weir_core::ledger::LedgerConfig;
+use weir_core::limits::RESERVATIONS_MAX;
+use weir_core::redis::breaker;
+use weir_core::redis::desk::DeskConfig;
+use weir_core::redis::link::Patience;
+use weir_core::redis::link::greeting::{Auth, Words};
+use weir_core::redis::step::StepPlan;
+use weir_core::sale::Sale;
+use weir_proto::ids::SkuKey;
+
+/// A link that says nothing for so long asks whether the server is there.
+const PING_EVERY_MS: u64 = 1_000;
+/// What `CLIENT LIST` shows.
+const CLIENT_NAME: &str = "weir";
+
+/// `None`: the ledger is embedded, or something is wrong and reported.
+pub fn redis(
+    reader: &Reader<'_>,
+    root: &DeTable<'_>,
+    dir: &Path,
+    sale: &Sale,
+) -> Option<RedisPlan> {
+    let kind = reader.section(root, "ledger").text("kind");
+    let section = reader.section(root, "redis");
+    let password = section.optional_text("password_file").and_then(|path| {
+        let read = keys::read_password(&dir.join(path));
+        let wrong = |error: keys::KeyFileError| section.wrong("password_file", error.to_string());
+        read.map_err(wrong).ok()
+    });
+    let user = section.optional_text("user");
+    let (servers, is_cluster) = (section.endpoints("servers"), section.flag("cluster"));
+    let database = section.number("database") as u16; // at most 15
+    let greeting_ms_max = section.number("connect_timeout");
+    let reply_ms_max = section.number("reply_timeout");
+    let history = section.optional_text("history");
+    let accept_lua_holes = section.flag("accept_lua_holes");
+    if section.is_wrong() {
+        return None;
+    }
+    if !is_cluster && servers.len() > 1 {
+        section.wrong(
+            "servers",
+            "names more than one server, and cluster is false: name the master, or set cluster = true",
+        );
+    }
+    if is_cluster && database != 0 {
+        section.wrong("database", "a cluster has only database 0");
+    }
+    if user.is_some() && password.is_none() {
+        section.wrong("user", "needs password_file, too");
+    }
+    if kind != "redis" || section.is_wrong() {
+        return None;
+    }
+    let steps = steps(sale)
+        .map_err(|what| section.wrong("servers", what))
+        .ok()?;
+    Some(RedisPlan {
+        desk: DeskConfig {
+            servers,
+            is_cluster,
+            hears_events: true,
+            words: Words {
+                client_name: CLIENT_NAME.to_owned(),
+                auth: password.map(|password| Auth { user, password }),
+                database,
+            },
+            patience: Patience {
+                greeting_ms_max,
+                reply_ms_max,
+                ping_every_ms: PING_EVERY_MS,
+            },
+            breaker: breaker::Policy::default(),
+            seed: 0,
+        },
+        steps,
+        history,
+        accept_lua_holes,
+    })
+}
+
+/// What the steps of each SKU need.
+fn steps(sale: &Sale) -> Result<Vec<StepPlan>, String> {
+    let plans = LedgerConfig::of_sale(sale, 0).plans;
+    let step = |(activity, sku): (&weir_core::sale::Activity, &weir_core::sale::Sku)| {
+        let (a, s) = (activity.id.0, sku.id.0);
+        if a > REDIS_IDS_MAX || s > REDIS_IDS_MAX {
+            return Err(format!(
+                "activity {a}, SKU {s}: with the ledger in Redis ids are at most {REDIS_IDS_MAX}; give them smaller ones"
+            ));
+        }
+        let key = SkuKey {
+            activity: activity.id,
+            sku: sku.id,
+        };
+        let plan = plans.iter().find(|plan| plan.sku == key);
+        let plan = plan.expect("the ledger plans for every SKU of the sale");
+        Ok(StepPlan {
+            sku: key,
+            reservations_max: plan.reservations_max,
+            unit_price: sku.unit_price,
+            keep_until: activity.closes_at.plus_ms(activity.retention_ms),
+            policy: activity.version,
+            ids_above: ((a << 20) | s) * RESERVATIONS_MAX,
+        })
+    };
+    let all = sale.activities.iter();
+    all.flat_map(|activity| activity.skus.iter().map(move |sku| (activity, sku)))
+        .map(step)
+        .collect()
+}

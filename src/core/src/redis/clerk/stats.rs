@@ -1,0 +1,79 @@
+//! The clerk's counters: the ledger's names where they mean the same, `weir_redis_*` for the rest.
+
+use super::Clerk;
+use crate::mail::Addr;
+use crate::stats::{Label, Sample, Stats};
+use crate::time::Now;
+use alloc::vec::Vec;
+
+impl Clerk {
+    /// True when every SKU is known, be it as lost, and its server can be asked for grants.
+    fn is_serving(&self) -> bool {
+        let mut skus = self.skus.iter();
+        let is_known = skus.all(|desked| desked.state.is_some() || desked.was_lost);
+        let is_reachable = self.skus.iter().all(|desked| self.desk.can_ask(desked.sku));
+        is_known && is_reachable && self.desk.changed().next().is_none()
+    }
+
+    pub(super) fn stats(&self, _now: Now) -> Stats {
+        let mut samples = Vec::with_capacity(16 + 16 * self.skus.len());
+        let mut put = |name, label, value| samples.push(Sample { name, label, value });
+        let counts = self.desk.counts();
+        let changed = self.desk.changed().count() as u64;
+        for (name, value) in [
+            ("weir_ledger_serving", u64::from(self.is_serving())),
+            ("weir_ledger_poisoned", 0),
+            ("weir_ledger_orders_resent_total", self.outbox.sent),
+            ("weir_redis_asks_total", counts.asks),
+            ("weir_redis_resends_total", counts.resends),
+            ("weir_redis_unknown_total", counts.unknown),
+            ("weir_redis_refusals_total", counts.refusals),
+            ("weir_redis_faults_total", counts.faults),
+            ("weir_redis_broken_total", counts.broken),
+            ("weir_redis_links_lost_total", counts.lost),
+            ("weir_redis_orphans_total", self.outbox.orphans),
+            ("weir_redis_servers_changed", changed),
+        ] {
+            put(name, Label::None, value);
+        }
+        for desked in &self.skus {
+            let Some(state) = &desked.state else {
+                continue;
+            };
+            let label = Label::Sku(desked.sku);
+            let books = &state.books;
+            put("seckill_stock_epoch", label, state.epoch);
+            put("weir_ledger_units_total", label, books.total);
+            put("weir_ledger_units_free", label, books.free);
+            put("weir_ledger_units_held", label, books.held);
+            put("weir_ledger_units_sold", label, books.sold);
+            put("weir_ledger_units_quarantined", label, books.quarantined);
+            let reservations = u64::from(state.reservations);
+            put("weir_ledger_reservations", label, reservations);
+            put(
+                "weir_ledger_mode",
+                Label::SkuMode(desked.sku, state.mode),
+                1,
+            );
+            let frozen = u64::from(!desked.frozen.is_empty());
+            put("weir_redis_frozen", label, frozen);
+            let budget = desked.budget.counts();
+            put("weir_lease_tokens_granted_total", label, budget.granted);
+            put("weir_lease_tokens_returned_total", label, budget.returned);
+            put("weir_lease_tokens_void_total", label, budget.void);
+            put("weir_lease_draws_stale_total", label, budget.stale_draws);
+        }
+        for view in self.watch.shown() {
+            put(
+                "seckill_soldout_version",
+                Label::Sku(view.sku),
+                view.version,
+            );
+        }
+        Stats {
+            from: Addr::Owner,
+            samples,
+            hot: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The stores of a server, opened and held against each other before anything runs.
+
+use super::{ServeError, files, planted, redis};
+use crate::config::Plan;
+use crate::orders::store::OrderStore;
+use crate::store::{DirLock, LedgerStore, take_directory};
+use weir_proto::ids::SkuKey;
+
+/// See the module.
+pub(super) struct Stores {
+    /// The embedded ledger's; `None`: Redis holds the ledger.
+    pub ledger: Option<LedgerStore>,
+    /// The orders.
+    pub orders: OrderStore,
+    /// Of the data directory, where no ledger's store holds it.
+    pub lock: Option<DirLock>,
+    /// SKUs that Redis has lost.
+    pub never_open: Vec<SkuKey>,
+    /// What an operator should know.
+    pub notes: Vec<String>,
+}
+
+impl Stores {
+    /// Opens what `plan` names.
+    ///
+    /// # Errors
+    /// What cannot be opened, or does not belong together.
+    pub fn open(plan: &Plan) -> Result<Self, ServeError> {
+        let dir = &plan.store.dir;
+        let Some(plan_redis) = &plan.redis else {
+            let ledger = LedgerStore::open(&planted::ledger_config(dir))?;
+            let orders = planted::open_orders(&plan.store.orders())?;
+            files::pair(plan, &ledger, &orders)?;
+            let notes = files::rehearse(plan, &ledger)?;
+            return Ok(Self {
+                ledger: Some(ledger), // it holds the lock itself
+                orders,
+                lock: None,
+                never_open: Vec::new(),
+                notes,
+            });
+        };
+        let mut seen = redis::examine(plan_redis)?;
+        let lock = take_directory(dir)?;
+        let orders = planted::open_orders(&plan.store.orders())?;
+        redis::pair(plan_redis, &seen, &orders)?;
+        let mut notes = std::mem::take(&mut seen.notes);
+        let never_open = redis::lost(&seen, &orders, &mut notes)?;
+        Ok(Self {
+            ledger: None,
+            orders,
+            lock: Some(lock),
+            never_open,
+            notes,
+        })
+    }
+}

@@ -1,0 +1,282 @@
+//! `weir serve` with its ledger in a real Redis: a sale from the first submit to the last order, what happens while Redis
+//! is away, and what is said of a Redis that cannot hold a ledger (F1-F4, D6; issue: bad input).
+#![allow(clippy::unwrap_used)] // a test that meets one has failed
+
+mod bad_input_world;
+mod redis_part;
+
+use bad_input_world::*;
+use redis_part::Redis;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
+
+/// Units that `weir init` puts on sale.
+const STOCK: u64 = 100;
+
+/// A shop whose ledger is in `redis`.
+fn shop(name: &str, redis: &Redis) -> Shop {
+    shop_at(name, &redis.addr().to_string())
+}
+
+fn shop_at(name: &str, servers: &str) -> Shop {
+    let shop = Shop::new(&format!("redis-{name}"));
+    shop.edit("# kind = \"embedded\"", "kind = \"redis\"");
+    shop.edit(
+        "# servers = [\"127.0.0.1:6379\"]",
+        &format!("servers = [\"{servers}\"]"),
+    );
+    shop.edit("# accept_lua_holes = false", "accept_lua_holes = true");
+    shop
+}
+
+/// A field of the SKU's hash.
+fn field(redis: &Redis, name: &str) -> u64 {
+    let text = redis.cli(&["HGET", "{a1:s1}:sku", name]);
+    text.parse()
+        .unwrap_or_else(|_| panic!("{name} is {text:?}"))
+}
+
+/// Asks for the status until it is as wanted.
+fn until_status(wire: &mut Wire, buyer: &Buyer, submit: &Submit, wanted: &[&str]) -> String {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let answer = wire.ask(&buyer.status(submit));
+        let word = answer.json()["status"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if wanted.contains(&word.as_str()) {
+            return word;
+        }
+        assert!(Instant::now() < end, "{wanted:?}: {answer:?}");
+    }
+}
+
+fn orders(shop: &Shop) -> u64 {
+    let file = rusqlite::Connection::open(shop.path("data/orders.sqlite")).unwrap();
+    let sql = "SELECT count(*) FROM orders WHERE state = 'CREATED'";
+    file.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() as u64
+}
+
+#[test]
+fn a_sale_on_redis_sells_each_unit_once_and_every_order_follows() {
+    let Some(redis) = Redis::start() else { return };
+    let shop = shop("sale", &redis);
+    let running = shop.start();
+    let buyer = Buyer::of(&shop);
+    let mut wire = running.wire();
+    let (mut winners, mut losers) = (Vec::new(), 0);
+    for user in 1..=STOCK + 50 {
+        let submit = buyer.submit(user);
+        let answer = wire.ask(&buyer.bytes(&submit));
+        match answer.code().as_str() {
+            "SECKILL_QUEUED" => winners.push(submit),
+            "SECKILL_SOLD_OUT" => losers += 1,
+            other => panic!("{other}: {answer:?}"),
+        }
+        // The same request again, and another one of the same user.
+        if user % 7 == 0 && user < STOCK {
+            let again = winners.last().unwrap();
+            assert_eq!(wire.ask(&buyer.bytes(again)).code(), "REQUEST_REPLAYED");
+            let mut other = buyer.submit(user);
+            other.body = other.body.replace("req-", "oth-");
+            assert_eq!(wire.ask(&buyer.bytes(&other)).code(), "ALREADY_PURCHASED");
+        }
+    }
+    assert_eq!((winners.len() as u64, losers), (STOCK, 50));
+    for submit in &winners {
+        until_status(&mut wire, &buyer, submit, &["CREATED"]);
+    }
+    // A winner's retry hears of its order although all is sold.
+    assert_eq!(
+        wire.ask(&buyer.bytes(&winners[3])).code(),
+        "REQUEST_REPLAYED"
+    );
+    assert_eq!((field(&redis, "free"), field(&redis, "held")), (0, STOCK));
+    running.stop();
+    assert_eq!(orders(&shop), STOCK);
+    // A restart changes nothing: the stock is in Redis.
+    let running = shop.start();
+    let mut wire = running.wire();
+    let late = wire.ask(&buyer.bytes(&buyer.submit(900)));
+    assert_eq!(late.code(), "SECKILL_SOLD_OUT");
+    until_status(&mut wire, &buyer, &winners[0], &["CREATED"]);
+    running.stop();
+}
+
+#[test]
+fn a_redis_that_stands_still_leaves_its_asks_open_until_they_are_known() {
+    let Some(redis) = Redis::start() else { return };
+    let shop = shop("still", &redis);
+    shop.edit("request_budget = \"1900ms\"", "request_budget = \"200ms\"");
+    let running = shop.start();
+    let buyer = Buyer::of(&shop);
+    let mut wire = running.wire();
+    assert_eq!(
+        wire.ask(&buyer.bytes(&buyer.submit(1))).code(),
+        "SECKILL_QUEUED"
+    );
+    redis.signal("STOP");
+    let asked: Vec<Submit> = (2..=9).map(|user| buyer.submit(user)).collect();
+    for submit in &asked {
+        let answer = wire.ask(&buyer.bytes(submit));
+        let code = answer.code();
+        // Until the link is given up asks are open; after that nothing is asked.
+        let is_closed = code == "SECKILL_PENDING"
+            || code == "DEPENDENCY_UNAVAILABLE"
+            || code == "SYSTEM_OVERLOADED";
+        assert!(is_closed, "{answer:?}");
+    }
+    redis.signal("CONT");
+    running.until_ready_is(200);
+    // Each is known in the end, and is what Redis says of it.
+    let mut granted = 1;
+    for submit in &asked {
+        let word = until_status(&mut wire, &buyer, submit, &["CREATED", "NOT_ACCEPTED"]);
+        granted += u64::from(word == "CREATED");
+    }
+    assert_eq!(field(&redis, "held"), granted);
+    let sold = until_sold(&mut wire, &buyer, 20);
+    until_status(&mut wire, &buyer, &sold, &["CREATED"]);
+    running.stop();
+    assert_eq!(orders(&shop), field(&redis, "held"));
+}
+
+/// Submits of new users until one is granted: the gate opens again.
+fn until_sold(wire: &mut Wire, buyer: &Buyer, first: u64) -> Submit {
+    let end = Instant::now() + PATIENCE;
+    for user in first.. {
+        let submit = buyer.submit(user);
+        if wire.ask(&buyer.bytes(&submit)).code() == "SECKILL_QUEUED" {
+            return submit;
+        }
+        assert!(Instant::now() < end, "nothing is sold again");
+    }
+    unreachable!("there are users enough")
+}
+
+#[test]
+fn a_redis_that_lost_its_data_sells_nothing_neither_now_nor_after_a_restart() {
+    let Some(mut redis) = Redis::start() else {
+        return;
+    };
+    let shop = shop("lost", &redis);
+    let running = shop.start();
+    let buyer = Buyer::of(&shop);
+    let mut wire = running.wire();
+    let won = buyer.submit(1);
+    assert_eq!(wire.ask(&buyer.bytes(&won)).code(), "SECKILL_QUEUED");
+    until_status(&mut wire, &buyer, &won, &["CREATED"]);
+    redis.begin_anew(); // another run, another history, no keys
+    running.until_ready_is(503);
+    until_metric(&running, "weir_redis_servers_changed ", 1);
+    for user in 2..=20 {
+        wire.send(&buyer.bytes(&buyer.submit(user))); // once: `ask` would ask again
+        let answer = wire.answer();
+        assert_eq!(answer.status, 503, "{answer:?}");
+    }
+    assert_eq!(redis.cli(&["EXISTS", "{a1:s1}:sku"]), "0");
+    running.stop();
+    // A restart does not take it for the old one, and an operator's word for it does not sell the stock twice.
+    let said = shop.refusal();
+    assert!(said.contains("its history of writes"), "{said}");
+    let history = said.split("redis.history = \"").nth(1).unwrap();
+    let history = history.split('"').next().unwrap();
+    shop.edit(
+        "# history = ",
+        &format!("history = \"{history}\"\n# it was = "),
+    );
+    let running = Running::of(shop.command());
+    let mut wire = running.wire();
+    let answer = wire.ask(&buyer.bytes(&buyer.submit(30)));
+    assert_ne!(answer.code(), "SECKILL_QUEUED", "{answer:?}");
+    assert_eq!(redis.cli(&["EXISTS", "{a1:s1}:sku"]), "0");
+    running.kill();
+}
+
+fn until_metric(running: &Running, line: &str, wanted: u64) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let page = running.get_ops("/metrics").body;
+        let found = page.lines().find_map(|text| text.strip_prefix(line));
+        if found.is_some_and(|value| value.trim() == wanted.to_string()) {
+            return;
+        }
+        assert!(Instant::now() < end, "{line} is {found:?}");
+    }
+}
+
+/// What `serve` says of a Redis that cannot hold its ledger; nothing has started then.
+fn refused(shop: &Shop, wanted: &[&str]) {
+    let said = shop.refusal();
+    for words in wanted {
+        assert!(said.contains(words), "{words:?} is not in: {said}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_redis_is_said_before_anything_starts() {
+    let Some(redis) = Redis::start() else { return };
+    // Nobody there.
+    let nobody = shop_at("nobody", &format!("127.0.0.1:{}", redis_part::free_port()));
+    refused(&nobody, &["no connection", "mend redis.servers"]);
+    // A name that no resolver knows (RFC 6761 reserves .invalid).
+    let nameless = shop_at("nameless", "redis.invalid:6379");
+    refused(&nameless, &["redis.invalid:6379", "has no address"]);
+    // Holes in its Lua engine, which Debian mends without a new number.
+    let holes = shop("holes", &redis);
+    holes.edit("accept_lua_holes = true", "accept_lua_holes = false");
+    let version = redis.cli(&["INFO", "server"]);
+    if version.contains("redis_version:7.0.") {
+        refused(&holes, &["CVE-2025-49844", "redis.accept_lua_holes = true"]);
+    }
+    // Another application's key.
+    let foreign = shop("foreign", &redis);
+    redis.cli(&["SET", "{a1:s1}:res", "something"]);
+    refused(&foreign, &["{a1:s1}:res is a string", "redis.database"]);
+    redis.cli(&["DEL", "{a1:s1}:res"]);
+    // No node of a cluster.
+    let single = shop("single", &redis);
+    single.edit("# cluster = false", "cluster = true");
+    refused(&single, &["it is no node of a cluster"]);
+    // A replica.
+    let Some(replica) = Redis::start() else {
+        return;
+    };
+    replica.cli(&["REPLICAOF", "127.0.0.1", &redis.port.to_string()]);
+    let of_replica = shop("replica", &replica);
+    let master = format!("name its master (127.0.0.1:{})", redis.port);
+    refused(&of_replica, &["it is a replica", &master]);
+}
+
+#[test]
+fn passwords_are_taken_from_a_guarded_file_and_never_shown() {
+    let Some(redis) = Redis::start_with(&["--requirepass", "correct-horse"]) else {
+        return;
+    };
+    let shop = shop("password", &redis);
+    refused(&shop, &["it wants a password", "redis.password_file"]);
+    let file = shop.path("keys/redis.password");
+    let write = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).unwrap();
+    };
+    write("battery-staple\n");
+    shop.edit(
+        "# password_file = \"keys/redis.password\"",
+        "password_file = \"keys/redis.password\"",
+    );
+    let said = shop.refusal();
+    assert!(
+        said.contains("did not take the user and password"),
+        "{said}"
+    );
+    assert!(!said.contains("battery-staple"), "{said}");
+    std::fs::remove_file(&file).unwrap();
+    write("correct-horse\n");
+    let running = shop.start();
+    let buyer = Buyer::of(&shop);
+    let answer = running.wire().ask(&buyer.bytes(&buyer.submit(1)));
+    assert_eq!(answer.code(), "SECKILL_QUEUED");
+    running.stop();
+}
