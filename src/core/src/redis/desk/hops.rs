@@ -216,6 +216,8 @@ impl Desk {
             self.counts.refreshes += 1;
             self.refreshed_at = Some(now.mono);
             self.refresh_at = now.mono.plus_ms(SLOTS_REFRESH_EVERY_MS);
+        } else {
+            self.refresh_at = now.mono.plus_ms(SLOTS_REFRESH_MIN_MS); // its ring is full
         }
     }
 
