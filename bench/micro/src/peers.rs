@@ -35,8 +35,6 @@ macro_rules! limits {
                 || Box::new(Batch::<16>(Hit::boxed($keys, FakeRelativeClock::default(), true)))).of_many(16),
             Scenario::new(concat!("governor/limiter-batch-64-hit-admit-", $text), 64,
                 || Box::new(Batch::<64>(Hit::boxed($keys, FakeRelativeClock::default(), true)))).of_many(64),
-            Scenario::new(concat!("governor/limiter-batch-16-miss-admit-", $text), 16,
-                || Box::new(Batch::<16>(Box::new(Miss::new($keys))))).in_chunks_of($keys / 16).of_many(16),
         )*]
     };
 }

@@ -1,5 +1,5 @@
 //! Nanoseconds per decision of ours and of the peer that stands beside it, round by round in turn, so that what else the
-//! machine does meets both. The median of the rounds is printed.
+//! machine does meets both. Medians of the rounds are printed, and that of the rounds' ratios.
 //!
 //! `times FILTER [ROUNDS [ROUND_MS]]`: every scenario of ours whose name holds the filter (`limiter-hit-admit-1M`).
 
@@ -43,10 +43,16 @@ impl Side {
         self.ns.push(took.as_nanos() as f64 / per as f64);
     }
 
-    fn median(&mut self) -> f64 {
-        self.ns.sort_by(f64::total_cmp);
-        self.ns[self.ns.len() / 2]
+    /// What was measured in each round, divided by what `other` took in the same one.
+    fn ratios(&self, other: &Self) -> Vec<f64> {
+        let pairs = self.ns.iter().zip(&other.ns);
+        pairs.map(|(ours, theirs)| ours / theirs).collect()
     }
+}
+
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of[of.len() / 2]
 }
 
 fn time(scenario: &Scenario, work: &mut dyn Work, turns: u64) -> Duration {
@@ -84,16 +90,13 @@ fn main() -> ExitCode {
                 peer.round();
             }
         }
-        let our_ns = weir.median();
         match peer {
-            None => println!("{name} {our_ns:.1} - - -"),
-            Some(mut peer) => {
-                let peer_ns = peer.median();
+            None => println!("{name} {:.1} - - -", median(weir.ns)),
+            Some(peer) => {
+                let ratio = median(weir.ratios(&peer));
                 let who = peer.scenario.name;
-                println!(
-                    "{name} {our_ns:.1} {who} {peer_ns:.1} {:.3}",
-                    our_ns / peer_ns
-                );
+                let (our_ns, peer_ns) = (median(weir.ns), median(peer.ns));
+                println!("{name} {our_ns:.1} {who} {peer_ns:.1} {ratio:.3}");
             }
         }
     }
