@@ -164,9 +164,9 @@ class Run:
 
     def objects(self):
         about = {
-            "date": time.strftime("%Y-%m-%d"), "kernel": platform.release(), "cpu": cpu_name(),
+            "date": time.strftime("%Y-%m-%d"), "kernel": platform.release(), "cpu": need.cpu_name(),
             "command": " ".join(["bench/compare.sh"] + sys.argv[1:]), "rounds": self.args.rounds,
-            "seconds": self.args.seconds, "commit": commit(),
+            "seconds": self.args.seconds, "commit": need.commit(),
         }
         yield {"about": about}
         for (name, scenario), figures in self.rounds.seen.items():
@@ -204,16 +204,6 @@ def row(name, scenario, figures):
             name: spread([figure["latency_us"][name] for figure in figures]) for name in ("p50", "p99", "p999")
         }
     return shown
-
-
-def cpu_name():
-    with open("/proc/cpuinfo") as info:
-        return next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "unknown")
-
-
-def commit():
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=need.ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
 
 
 def main():

@@ -23,11 +23,23 @@ PACKAGES = {
     "redis-server": "redis-server",
     "redis-benchmark": "redis-tools",
 }
+# Who says what is said.
+NAME = "compare"
 _updated = []
 
 
 def say(text):
-    print(f"compare: {text}", file=sys.stderr, flush=True)
+    print(f"{NAME}: {text}", file=sys.stderr, flush=True)
+
+
+def cpu_name():
+    with open("/proc/cpuinfo") as info:
+        return next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "unknown")
+
+
+def commit():
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
 
 
 def have(name):
