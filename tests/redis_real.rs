@@ -1,11 +1,20 @@
 //! The ledger in Redis against the ledger in memory: the same random steps, the same answers, the same books.
 //!
+//! And the desk on real drivers against real servers: `single.rs`, `cluster.rs`.
 //! Worlds of their own SKUs advance in step, so that one round trip carries one step of each.
 #![allow(clippy::unwrap_used)] // a test that meets one has failed
 
+#[path = "redis_real/books.rs"]
+mod books;
+#[path = "redis_real/cluster.rs"]
+mod cluster;
+#[path = "redis_real/load.rs"]
+mod load;
 #[path = "lua_part/mod.rs"]
 mod lua_part;
 mod redis_part;
+#[path = "redis_real/single.rs"]
+mod single;
 #[path = "redis_real/world.rs"]
 mod world;
 

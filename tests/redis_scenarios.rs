@@ -3,6 +3,8 @@
 //! (D6, E2, F6; requirements N1).
 #![allow(clippy::unwrap_used)] // a test that meets one has failed
 
+#[path = "redis_scenarios/homes.rs"]
+mod homes;
 #[path = "support/say.rs"]
 mod say;
 #[path = "redis_scenarios/stories.rs"]

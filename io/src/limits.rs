@@ -14,6 +14,9 @@ pub const MAIL_PER_BOX_TURN_MAX: usize = 4096;
 /// Bytes that a handler may leave unconsumed on one conn before the driver stops receiving there: above the largest
 /// request (head 16 KiB + chunked body 16 KiB + trailers), so that a whole one always fits.
 pub const RECV_BACKLOG_BYTES_MAX: usize = 40 * 1024;
+/// The same on a conn that we connected: the longest reply that its handler takes is in hand before any of it is
+/// consumed (Redis: weir-proto's `RESP_REPLY_BYTES_MAX`; the servers are few, chosen by the operator).
+pub const REPLY_BACKLOG_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes that the kernel may bring to a conn after the driver has asked it to stop: io_uring's multishot receive fills
 /// up to 32 buffers before it looks at anything else (io_uring/net.c, MULTISHOT_MAX_RETRY), 2 KiB each as configured.
 pub const RECV_BURST_BYTES_MAX: usize = 64 * 1024;

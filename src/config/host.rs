@@ -16,13 +16,18 @@ use weir_core::limits::{
     RESERVATIONS_PER_UNIT, STAGED_BYTES_MAX, TOMBSTONES_MAX, UNSENT_BYTES_MAX,
 };
 use weir_core::mail::Mail;
-use weir_io::limits::{RECV_BACKLOG_BYTES_MAX, RECV_BURST_BYTES_MAX};
+use weir_io::limits::{RECV_BACKLOG_BYTES_MAX, RECV_BURST_BYTES_MAX, REPLY_BACKLOG_BYTES_MAX};
 use weir_proto::http::letter::Letters;
-use weir_proto::limits::REQUEST_BYTES_MAX;
+use weir_proto::limits::{REQUEST_BYTES_MAX, RESP_REPLY_BYTES_MAX};
 
 const _: () = assert!(
     RECV_BACKLOG_BYTES_MAX > REQUEST_BYTES_MAX,
     "a request within every limit must fit in what a driver keeps unread, or it would wait for its own end"
+);
+
+const _: () = assert!(
+    REPLY_BACKLOG_BYTES_MAX >= RESP_REPLY_BYTES_MAX,
+    "a reply of Redis within every limit must fit in what a driver keeps unread, or it would wait for its own end"
 );
 
 /// Bytes of a connection beside what its client sent or does not read: state, its part of the buffer ring.

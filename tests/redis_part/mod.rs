@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub mod cluster;
 pub mod link;
 #[path = "../support/say.rs"]
-mod say;
+pub mod say;
 
 /// Nothing that a test waits for takes so long; it only ends a test whose server hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);

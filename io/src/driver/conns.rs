@@ -1,6 +1,6 @@
 //! The table of connections: fixed slots, a free list, and what each conn is doing.
 
-use crate::limits::BACKLOG_KEEP_BYTES_MAX;
+use crate::limits::{BACKLOG_KEEP_BYTES_MAX, RECV_BACKLOG_BYTES_MAX, REPLY_BACKLOG_BYTES_MAX};
 use weir_core::port::{CloseCause, ConnId, ConnectToken};
 
 /// Where a slot stands.
@@ -49,6 +49,8 @@ pub struct Conn {
     pub recv: Recv,
     /// See [`Fin`].
     pub fin: Fin,
+    /// We connected it: what comes are answers of a server that the operator chose.
+    pub is_ours: bool,
     /// The handler wants to see what comes.
     pub receive_on: bool,
     /// The peer will send no more.
@@ -78,6 +80,7 @@ impl Conn {
             state: State::Free,
             recv: Recv::Idle,
             fin: Fin::No,
+            is_ours: false,
             receive_on: true,
             peer_ended: false,
             end_shown: false,
@@ -94,6 +97,29 @@ impl Conn {
     /// True between `Accepted` or `Connected` and the start of closing.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
+    }
+
+    /// Bytes that its handler may leave unconsumed before receiving stops.
+    pub fn backlog_bytes_max(&self) -> usize {
+        if self.is_ours {
+            REPLY_BACKLOG_BYTES_MAX
+        } else {
+            RECV_BACKLOG_BYTES_MAX
+        }
+    }
+
+    /// Keeps `fresh` behind what is kept. Doubling would take twice what a hostile client makes us keep: its backlog
+    /// grows by what is needed.
+    pub fn keep(&mut self, fresh: &[u8]) {
+        let backlog = &mut self.backlog;
+        if self.is_ours {
+            backlog.extend_from_slice(fresh);
+            return;
+        }
+        if backlog.capacity() - backlog.len() < fresh.len() {
+            backlog.reserve_exact(fresh.len().max(BACKLOG_KEEP_BYTES_MAX));
+        }
+        backlog.extend_from_slice(fresh);
     }
 }
 
@@ -154,6 +180,7 @@ impl Conns {
         let spare = std::mem::take(&mut conn.spare);
         *conn = Conn {
             generation: conn.generation.wrapping_add(1),
+            is_ours: matches!(state, State::Connecting(_)),
             state,
             backlog,
             spare,

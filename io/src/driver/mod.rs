@@ -31,7 +31,8 @@ use weir_core::port::{Effects, Handler};
 use weir_core::time::{Mono, Now};
 
 /// Bytes that every driver needs for this configuration, whatever its backend: the table of conns, the box, and two warm
-/// send buffers per conn. A conn may take up to `limits::RECV_BACKLOG_BYTES_MAX` and its unsent bytes more.
+/// send buffers per conn. A conn may take up to `limits::RECV_BACKLOG_BYTES_MAX` (one that we connected:
+/// `REPLY_BACKLOG_BYTES_MAX`) and its unsent bytes more.
 pub(crate) fn memory_needed(config: &DriverConfig) -> usize {
     conns::Conns::memory_needed(config.conns_max)
         + turn::lists_memory_needed(config.conns_max as usize)

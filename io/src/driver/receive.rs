@@ -5,24 +5,16 @@
 //! until the backlog is at its bound (a small one while receiving is off) and is then stopped
 //! (IORING_ASYNC_CANCEL). That loses nothing: a receive either has completed, with its bytes in a completion, or still
 //! waits for data and has taken none. Then the socket's buffer fills, its window closes, and the peer stops. The bound
-//! is soft by what the kernel had already brought (`RECV_BURST_BYTES_MAX`). While no receive is armed, a reset of the
+//! is soft by what the kernel had already brought (`RECV_BURST_BYTES_MAX`), and larger on a conn that we connected. While no receive is armed, a reset of the
 //! peer is not noticed.
 
 use super::Driver;
 use super::backend::Backend;
 use super::conns::{Conn, Recv, empty};
 use crate::error::DriverError;
-use crate::limits::{BACKLOG_KEEP_BYTES_MAX, RECV_BACKLOG_BYTES_MAX};
+use crate::limits::BACKLOG_KEEP_BYTES_MAX;
 use std::cell::Cell;
 use weir_core::port::{CloseCause, ConnId, Event, Input};
-
-/// Appends `fresh`. Doubling would take twice what a hostile client makes us keep: it grows by what is needed.
-fn keep(backlog: &mut Vec<u8>, fresh: &[u8]) {
-    if backlog.capacity() - backlog.len() < fresh.len() {
-        backlog.reserve_exact(fresh.len().max(BACKLOG_KEEP_BYTES_MAX));
-    }
-    backlog.extend_from_slice(fresh);
-}
 
 /// Removes the first `consumed` bytes.
 fn drop_front(backlog: &mut Vec<u8>, consumed: usize) {
@@ -39,7 +31,7 @@ fn wants_receive(conn: &Conn) -> bool {
         && conn.recv == Recv::Idle
         && conn.receive_on
         && !conn.peer_ended
-        && conn.backlog.len() < RECV_BACKLOG_BYTES_MAX
+        && conn.backlog.len() < conn.backlog_bytes_max()
 }
 
 impl<B: Backend> Driver<B> {
@@ -91,15 +83,15 @@ impl<B: Backend> Driver<B> {
         let conn = self.conns.at(id);
         let fresh = self.backend.received(buffer, bytes);
         if !conn.receive_on {
-            keep(&mut conn.backlog, fresh);
+            conn.keep(fresh);
         } else if conn.backlog.is_empty() {
             let consumed = Cell::new(0);
             let input = Input::new(fresh, false, &consumed);
             self.handler
                 .on_event(self.now, Event::Received { conn: id, input }, &mut self.fx);
-            keep(&mut conn.backlog, &fresh[consumed.get()..]);
+            conn.keep(&fresh[consumed.get()..]);
         } else {
-            keep(&mut conn.backlog, fresh);
+            conn.keep(fresh);
             self.show_backlog(id);
         }
     }
@@ -146,7 +138,7 @@ impl<B: Backend> Driver<B> {
         let conn = self.conns.at(id);
         // A handler that wants more may wait for the rest of a request; one that does not needs none of it soon.
         let most = if conn.receive_on {
-            RECV_BACKLOG_BYTES_MAX
+            conn.backlog_bytes_max()
         } else {
             BACKLOG_KEEP_BYTES_MAX
         };

@@ -47,7 +47,8 @@ pub struct Config {
     pub split_per_mille: u64,
     /// Bytes on the wire or held back in one direction; at the cap the sender's bytes wait with its driver. At least 1.
     pub window_bytes: usize,
-    /// Bytes a driver keeps for a handler that receives and does not consume, beyond the window.
+    /// Bytes a driver keeps for a handler that receives and does not consume, beyond the window; where it has connected,
+    /// `limits::REPLY_BACKLOG_BYTES_MAX` at least.
     pub input_bytes_max: usize,
     /// Connects that wait for an accept; one more is not answered until it is tried again.
     pub backlog_max: usize,

@@ -8,11 +8,14 @@ use super::link::{Announce, Dialer, EndState};
 use super::part::{Listen, News, Status};
 use super::queue::{EndRef, What};
 use super::{EPHEMERAL_PORT_MIN, World};
+use crate::limits::REPLY_BACKLOG_BYTES_MAX;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use weir_core::port::{CloseCause, Connect, ConnectError};
 
 /// A SYN that found a full backlog is sent again after this (Linux's first retransmission).
 const SYN_AGAIN_NS: u64 = 1_000_000_000;
+/// The end of a link whose part connected it.
+const DIALER: usize = 0;
 
 impl World {
     /// A part's connect leaves at `at_ns`.
@@ -156,11 +159,14 @@ impl World {
     /// Puts what `end` has unsent on the wire, as far as the window of its peer has room.
     pub(super) fn pump(&mut self, end: EndRef, at_ns: u64) {
         loop {
-            let (window, input_max) = (self.config.window_bytes, self.config.input_bytes_max);
+            let (window, mut input_max) = (self.config.window_bytes, self.config.input_bytes_max);
             let Some(link) = self.links.get_mut(end) else {
                 return;
             };
             let (side, other) = (end.side as usize, end.peer().side as usize);
+            if other == DIALER {
+                input_max = input_max.max(REPLY_BACKLOG_BYTES_MAX);
+            }
             if link.ends[side].state != EndState::Open {
                 return;
             }

@@ -1,11 +1,12 @@
 //! Handlers that connect.
 
 use super::subject::{Act, Told};
-use super::{End, Harness, Target};
+use super::{End, Harness, Target, text};
 use std::net::SocketAddr;
 use weir_core::limit::lease::ShardId;
 use weir_core::mail::Mail;
 use weir_core::port::{CloseCause, Connect, ConnectError, ConnectToken, Event};
+use weir_io::limits::REPLY_BACKLOG_BYTES_MAX;
 
 /// Connects to `to` at each mail, with the mail's number as token; echoes.
 fn connector(to: SocketAddr, deadline_ms: u64) -> Act {
@@ -65,6 +66,37 @@ pub fn a_connect_succeeds_and_talks(h: &mut dyn Harness) {
         .collect();
     assert_eq!(tokens, [1, 2, 3]);
     assert_eq!(seen.causes(), [CloseCause::Local; 3]);
+}
+
+/// A Redis reply is consumed whole or not at all, and may be longer than a client's request.
+pub fn a_long_reply_is_shown_whole_to_the_one_who_connected(h: &mut dyn Harness) {
+    let to = h.target(Target::Listens);
+    h.serve(
+        Box::new(move |ctx, event| match event {
+            Event::Mail(_) => ctx.fx.connect(Connect {
+                token: ConnectToken(1),
+                to,
+                from: None,
+                deadline: ctx.now.mono.plus_ms(60_000),
+            }),
+            Event::Received { conn, mut input }
+                if input.bytes().len() >= REPLY_BACKLOG_BYTES_MAX =>
+            {
+                let is_right = input.bytes() == text(6, REPLY_BACKLOG_BYTES_MAX);
+                ctx.fx.outbox(conn).push(u8::from(is_right));
+                input.consume(REPLY_BACKLOG_BYTES_MAX);
+            }
+            _ => {}
+        }),
+        2,
+    );
+    h.mail(1);
+    let sock = h.accept();
+    let reply = text(6, REPLY_BACKLOG_BYTES_MAX);
+    for _ in 0..2 {
+        h.send(sock, &reply);
+        assert_eq!(h.read(sock, 1), [1]);
+    }
 }
 
 pub fn a_connect_is_refused(h: &mut dyn Harness) {

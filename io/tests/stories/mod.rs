@@ -150,6 +150,7 @@ stories! {
         clients_who_leave_before_the_accept_harm_nobody, connect_and_reset_churn_leaves_every_slot_usable;
     Every connecting: a_connect_succeeds_and_talks, a_connect_is_refused, a_connect_times_out,
         a_connect_without_a_slot_names_the_local_limit, many_connects_of_one_turn_are_each_answered_once,
+        a_long_reply_is_shown_whole_to_the_one_who_connected,
         a_peer_that_resets_in_mid_write_closes_the_connected_side, a_stop_waits_for_the_connect_under_way;
     Every turning: ten_thousand_deadlines_fire_in_order_and_never_early, mail_of_many_parts_keeps_each_ones_order,
         drain_while_busy_finishes_every_reply, stop_waits_for_the_last_conn,

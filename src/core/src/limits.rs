@@ -139,6 +139,8 @@ pub const LINK_BACKOFF_FIRST_MS: u64 = 50;
 pub const LINK_BACKOFF_MAX_MS: u64 = 2_000;
 /// Times that an ask which was certainly not executed may be sent again: script not loaded, slot moved or moving.
 pub const ASK_HOPS_MAX: u8 = 3;
+/// A node that does not vouch for the new master of its slot is asked again after this.
+pub const HOME_ASK_EVERY_MS: u64 = 100;
 /// The slot map is asked for at most so often, however many replies say MOVED.
 pub const SLOTS_REFRESH_MIN_MS: u64 = 100;
 /// And at least so often, so that a lost hint costs no longer.

@@ -22,7 +22,9 @@ impl Desk {
         fx: &mut Effects,
     ) {
         let meaning = errors::meaning(error);
-        let is_well = matches!(meaning, Meaning::NoScript | Meaning::Elsewhere);
+        // TRYAGAIN is about one slot that moves: the node's other SKUs are served.
+        let is_moving = error.code == b"TRYAGAIN";
+        let is_well = is_moving || matches!(meaning, Meaning::NoScript | Meaning::Elsewhere);
         self.nodes[index].breaker.heard(now.mono, is_well);
         match meaning {
             Meaning::NoScript => self.load_for(now, index, flight, fx),

@@ -119,6 +119,7 @@ impl Desk {
         node.loading = 0;
         let facts = node.link.facts();
         let met = (facts.run_id, facts.replication_id);
+        node.met_at.get_or_insert(now.mono);
         node.has_changed = *node.trusted.get_or_insert(met) != met;
         if self.config.is_cluster && self.refreshed_at.is_none() {
             self.refresh_at = now.mono;
@@ -137,12 +138,16 @@ impl Desk {
         self.counts.lost += 1;
         let lost: Vec<Sent> = node.link.fail(now, fault, &mut self.rng, fx).collect();
         for sent in lost {
-            if let Sent::Pull(sku, pull) = sent {
-                self.pull_lost(sku, pull);
-            }
-            if let Sent::Ask(flight) = sent {
-                self.nodes[index].breaker.heard(now.mono, false);
-                self.end(&flight, Outcome::Unknown);
+            match sent {
+                Sent::Pull(sku, pull) => self.pull_lost(sku, pull),
+                Sent::Ask(flight) => {
+                    self.nodes[index].breaker.heard(now.mono, false);
+                    self.end(&flight, Outcome::Unknown);
+                }
+                Sent::HomeRole { sku, about } => {
+                    self.home_role_came(now, index, (sku, about), None, fx);
+                }
+                Sent::Asking | Sent::Load(_) | Sent::Slots | Sent::HomeSlot(_) => {}
             }
         }
         self.fail_parked(index);

@@ -6,6 +6,7 @@
 //! [`Outcome::Failed`]. Deliberately not here: what the client hears, and how an unknown is looked up (the shard).
 
 mod errors;
+mod homes;
 mod hops;
 mod links;
 mod news;
@@ -31,6 +32,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use homes::{Home, Standing};
 pub use news::{News, OutboxFound, PageState, Pull, SkuPage};
 use routes::{Route, Routes};
 use weir_proto::ids::SkuKey;
@@ -75,6 +77,13 @@ enum Sent {
     Slots,
     /// Something read or stepped for the SKU at that place.
     Pull(u16, Pull),
+    /// Whether the node still has the slot of that SKU, and is still the master that it was.
+    HomeSlot(u16),
+    /// `about`: the place of the node that has it now.
+    HomeRole {
+        sku: u16,
+        about: u16,
+    },
 }
 
 /// One SKU: its frames, its slot, and the channel of its events.
@@ -83,6 +92,8 @@ struct SkuAt {
     steps: SkuSteps,
     slot: u16,
     channel: String,
+    /// `None` until a node has answered for it.
+    home: Option<Home>,
 }
 
 /// One node.
@@ -101,6 +112,8 @@ struct Node {
     is_retired: bool,
     /// Run and replication of the server as it was first met, or was trusted last.
     trusted: Option<(IdText, IdText)>,
+    /// First greeted then.
+    met_at: Option<Mono>,
     /// It is another one since: it may lack grants that were acknowledged. It is asked, but for no grant.
     has_changed: bool,
 }
@@ -159,6 +172,7 @@ impl Desk {
                 slot: resp::key_slot(channel.as_bytes()),
                 steps,
                 channel,
+                home: None,
             }
         });
         let routes = Routes::new(config.is_cluster);
@@ -215,20 +229,22 @@ impl Desk {
         })
     }
 
-    /// Servers that are not those that were trusted: another run, or another history of writes. No grant is asked of
-    /// them until [`Self::trust`].
+    /// Servers that are not those that were trusted: another run, another history of writes, or a new master for which
+    /// the one before it does not vouch. No grant is asked of them until [`Self::trust`].
     pub fn changed(&self) -> impl Iterator<Item = (&Endpoint, &ServerFacts)> {
-        let changed = self.nodes.iter().filter(|node| node.has_changed);
-        changed.map(|node| (&node.endpoint, node.link.facts()))
+        let nodes = self.nodes.iter().enumerate();
+        let changed = nodes.filter(|(index, node)| node.has_changed || self.is_stranger(*index));
+        changed.map(|(_, node)| (&node.endpoint, node.link.facts()))
     }
 
     /// From here on the server at that address is trusted as it is: what it lost was counted and mended.
     pub fn trust(&mut self, endpoint: &Endpoint) {
-        let mut nodes = self.nodes.iter_mut();
-        if let Some(node) = nodes.find(|node| node.endpoint == *endpoint) {
+        if let Some(index) = self.index_at(endpoint) {
+            let node = &mut self.nodes[index];
             let facts = node.link.facts();
             node.trusted = Some((facts.run_id, facts.replication_id));
             node.has_changed = false;
+            self.settle(index);
         }
     }
 
@@ -290,9 +306,21 @@ impl Desk {
         if !is_usable {
             return self.end(&flight, Outcome::Failed(Failure::Unavailable));
         }
-        if node.has_changed && matches!(flight.ask.op, LedgerOp::Reserve(_)) {
-            return self.end(&flight, Outcome::Failed(Failure::Frozen));
+        let Some(sku) = self.sku_of(flight.ask.op.sku()) else {
+            return self.end(&flight, Outcome::Failed(Failure::UnknownSku));
+        };
+        if matches!(flight.ask.op, LedgerOp::Reserve(_)) {
+            match self.standing(now, sku, index, flight.is_asking, fx) {
+                Standing::Fine => {}
+                Standing::Open if self.nodes[index].parked.len() < LINK_SENT_MAX => {
+                    self.nodes[index].parked.push_back(flight);
+                    return;
+                }
+                Standing::Open => return self.end(&flight, Outcome::Failed(Failure::Busy)),
+                Standing::Changed => return self.end(&flight, Outcome::Failed(Failure::Frozen)),
+            }
         }
+        let node = &mut self.nodes[index];
         if flight.hops == 0 && node.breaker.gate(now.mono) == Gate::Refuse {
             self.counts.broken += 1;
             return self.end(&flight, Outcome::Failed(Failure::Unavailable));
@@ -302,9 +330,6 @@ impl Desk {
         if node.link.room() < wanted {
             return self.end(&flight, Outcome::Failed(Failure::Busy));
         }
-        let Some(sku) = self.sku_of(flight.ask.op.sku()) else {
-            return self.end(&flight, Outcome::Failed(Failure::UnknownSku));
-        };
         let (node, steps) = (&mut self.nodes[index], &self.skus[sku].steps);
         if flight.is_asking {
             let asking = node.link.send(now, Sent::Asking, fx, |out| {
@@ -353,6 +378,7 @@ impl Desk {
             breaker: Breaker::new(self.config.breaker),
             is_retired: false,
             trusted: None,
+            met_at: None,
             has_changed: false,
         });
         Some(self.nodes.len() - 1)
@@ -369,6 +395,10 @@ impl Desk {
             Sent::Load(script) => self.loaded(now, index, script, value, fx),
             Sent::Slots => self.slots_came(now, index, value, fx),
             Sent::Pull(sku, pull) => self.pulled(now, index, (sku, pull), value, fx),
+            Sent::HomeSlot(sku) => self.home_slot_came(index, sku, value),
+            Sent::HomeRole { sku, about } => {
+                self.home_role_came(now, index, (sku, about), Some(value), fx);
+            }
         }
         self.close_retired(now, index, fx);
     }
@@ -391,6 +421,9 @@ impl Desk {
         let ids_above = sku.map_or(0, |sku| self.skus[sku].steps.plan().ids_above);
         match reply::answer(Asked::of(&flight.ask.op), ids_above, value) {
             Ok(decided) => {
+                if let Some(sku) = sku {
+                    self.heard_from(now, sku, index);
+                }
                 self.end(&flight, Outcome::Done(decided.answer));
                 if let Some(epoch) = decided.sells_out {
                     self.hint(flight.ask.op.sku(), epoch);

@@ -38,6 +38,8 @@ pub struct ServerFacts {
     pub run_id: IdText,
     /// Changes when the server begins a history of its own: at a promotion, or when it starts without its data.
     pub replication_id: IdText,
+    /// It was a replica, or began with another's data, before its history (`master_replid2` is not zero).
+    pub was_promoted: bool,
     /// It takes writes.
     pub is_master: bool,
     /// Replicas that were connected.
@@ -169,8 +171,7 @@ impl ServerFacts {
                 Part::InfoServer | Part::InfoReplication,
                 Value::Bulk(text) | Value::Verbatim { text, .. },
             ) => {
-                text.split(|&byte| byte == b'\n')
-                    .for_each(|line| self.info_line(line.trim_ascii_end()));
+                self.info(text);
                 self.judge(part)
             }
             _ => Err(LinkFault::WrongShape),
@@ -188,10 +189,26 @@ impl ServerFacts {
             b"redis_mode" => self.is_cluster = value == b"cluster",
             b"run_id" => self.run_id = Text::new(value).unwrap_or_default(),
             b"master_replid" => self.replication_id = Text::new(value).unwrap_or_default(),
+            b"master_replid2" => self.was_promoted = value.iter().any(|&digit| digit != b'0'),
             b"role" => self.is_master = value == b"master",
             b"connected_slaves" => self.replicas = number(value).unwrap_or(0),
             _ => {}
         }
+    }
+
+    /// What an answer to INFO tells; `None`: it is none.
+    pub fn of_info(value: &Value<'_>) -> Option<Self> {
+        let (Value::Bulk(text) | Value::Verbatim { text, .. }) = value else {
+            return None;
+        };
+        let mut facts = Self::default();
+        facts.info(text);
+        (!facts.replication_id.as_bytes().is_empty()).then_some(facts)
+    }
+
+    fn info(&mut self, text: &[u8]) {
+        text.split(|&byte| byte == b'\n')
+            .for_each(|line| self.info_line(line.trim_ascii_end()));
     }
 
     fn judge(&self, part: Part) -> Result<Heard, LinkFault> {
