@@ -168,6 +168,7 @@ impl Buyer {
 /// What both threads see of one SKU.
 #[derive(Default)]
 pub struct Tally {
+    /// Grants that were heard of at once, not by a lookup.
     pub granted: AtomicU64,
     /// Asks that were refused because the server is not the one that was trusted.
     pub frozen: AtomicU64,
@@ -321,8 +322,10 @@ impl Asker {
             (Stage::Open, OpsDone(_)) => Some(Stage::Over(End::Opened)),
             (Stage::Reserve, Granted(held)) | (Stage::Fate, Found(held)) if is_mine(&held) => {
                 buyer.reservation = Some(held.reservation);
-                let tally = &self.shared.tallies[buyer.place];
-                tally.granted.fetch_add(1, Ordering::Relaxed);
+                if buyer.stage == Stage::Reserve {
+                    let tally = &self.shared.tallies[buyer.place];
+                    tally.granted.fetch_add(1, Ordering::Relaxed);
+                }
                 Some(match self.rng.below(3) {
                     0 => Stage::Release,
                     1 => Stage::Status,
