@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 /// Digits of `u64::MAX`.
-const DECIMAL_BYTES_MAX: usize = 20;
+pub const DECIMAL_BYTES_MAX: usize = 20;
 
 /// Appends one command: its name and its arguments.
 pub fn command(out: &mut Vec<u8>, parts: &[&[u8]]) {
@@ -42,13 +42,29 @@ impl<'a> CommandWriter<'a> {
     /// # Panics
     /// When all of the parts have been written.
     pub fn part(&mut self, bytes: &[u8]) {
+        self.begin_part(bytes.len());
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// The next part, which is these pieces one behind the other.
+    ///
+    /// # Panics
+    /// As [`part`](Self::part).
+    pub fn part_of<const N: usize>(&mut self, pieces: [&[u8]; N]) {
+        self.begin_part(pieces.iter().map(|piece| piece.len()).sum());
+        for piece in pieces {
+            self.out.extend_from_slice(piece);
+        }
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn begin_part(&mut self, bytes: usize) {
         self.left = self
             .left
             .checked_sub(1)
             .expect("no more parts than the command was begun with");
-        header(self.out, b'$', bytes.len());
-        self.out.extend_from_slice(bytes);
-        self.out.extend_from_slice(b"\r\n");
+        header(self.out, b'$', bytes);
     }
 
     /// The next part: `number` in decimal.
@@ -72,15 +88,27 @@ impl<'a> CommandWriter<'a> {
     }
 }
 
+/// Appends one line, which is put together before: most have five bytes.
 fn header(out: &mut Vec<u8>, kind: u8, count: usize) {
-    out.push(kind);
-    let mut digits = [0; DECIMAL_BYTES_MAX];
-    out.extend_from_slice(decimal(count as u64, &mut digits));
-    out.extend_from_slice(b"\r\n");
+    let mut line = [b'\n'; 1 + DECIMAL_BYTES_MAX + 2];
+    let mut start = line.len() - 2;
+    line[start] = b'\r';
+    let mut rest = count;
+    loop {
+        start -= 1;
+        line[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    start -= 1;
+    line[start] = kind;
+    out.extend_from_slice(&line[start..]);
 }
 
 /// `number` in decimal, in the end of `digits`.
-fn decimal(mut number: u64, digits: &mut [u8; DECIMAL_BYTES_MAX]) -> &[u8] {
+pub fn decimal(mut number: u64, digits: &mut [u8; DECIMAL_BYTES_MAX]) -> &[u8] {
     let mut start = digits.len();
     loop {
         start -= 1;
@@ -111,6 +139,12 @@ mod tests {
             out,
             b"*3\r\n$1\r\nX\r\n$1\r\n0\r\n$20\r\n18446744073709551615\r\n"
         );
+        out.clear();
+        let mut writer = CommandWriter::begin(&mut out, 2);
+        writer.part_of([b"a", b"", b"b:", b"c"]);
+        writer.part_of([]);
+        writer.finish();
+        assert_eq!(out, b"*2\r\n$4\r\nab:c\r\n$0\r\n\r\n");
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod scan;
 mod slot;
 mod value;
 
-pub use command::{CommandWriter, command};
+pub use command::{CommandWriter, DECIMAL_BYTES_MAX, command, decimal};
 pub use reject::RespReject;
 pub use scan::{Scan, Scanner};
 pub use slot::{SLOTS_COUNT, crc16, key_slot};

@@ -137,9 +137,14 @@ impl ExactSizeIterator for Items<'_> {}
 /// # Panics
 /// On bytes that no scanner found whole.
 pub fn read(frame: &[u8]) -> Value<'_> {
-    let (value, rest) = next_value(frame);
-    assert!(rest.is_empty(), "{SCANNED}, and nothing behind it");
-    value
+    let token = past_attributes(frame);
+    if token.elements > 0 {
+        // Its elements fill the rest: where they end need not be looked for.
+        debug_assert!(skip(token.rest, token.elements).is_empty(), "{SCANNED}");
+        return value_of(&token, token.rest);
+    }
+    assert!(token.rest.is_empty(), "{SCANNED}, and nothing behind it");
+    value_of(&token, b"")
 }
 
 /// One line and what follows it: its string, or the count of its elements.
@@ -196,17 +201,29 @@ fn skip(mut bytes: &[u8], count: usize) -> &[u8] {
     bytes
 }
 
-fn next_value(bytes: &[u8]) -> (Value<'_>, &[u8]) {
+/// The first token that is no attribute's.
+fn past_attributes(bytes: &[u8]) -> Token<'_> {
     let mut token = next_token(bytes);
     while token.kind == b'|' {
         token = next_token(skip(token.rest, token.elements));
     }
+    token
+}
+
+fn next_value(bytes: &[u8]) -> (Value<'_>, &[u8]) {
+    let token = past_attributes(bytes);
     let behind = skip(token.rest, token.elements);
+    let elements = &token.rest[..token.rest.len() - behind.len()];
+    (value_of(&token, elements), behind)
+}
+
+/// `elements`: the bytes of the token's elements.
+fn value_of<'a>(token: &Token<'a>, elements: &'a [u8]) -> Value<'a> {
     let items = Items {
-        bytes: &token.rest[..token.rest.len() - behind.len()],
+        bytes: elements,
         left: token.elements,
     };
-    let value = match token.kind {
+    match token.kind {
         b'$' | b'*' if token.line == b"-1" => Value::Null,
         b'_' => Value::Null,
         b'+' => Value::Simple(token.line),
@@ -229,8 +246,7 @@ fn next_value(bytes: &[u8]) -> (Value<'_>, &[u8]) {
         b'~' => Value::Set(items),
         b'>' => Value::Push(items),
         _ => unreachable!("{SCANNED}"),
-    };
-    (value, behind)
+    }
 }
 
 /// The scanner's grammar is within that of Rust's parser, but for the sign of a NaN.

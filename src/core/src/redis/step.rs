@@ -13,12 +13,8 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::Write;
 use weir_proto::ids::{ReservationId, SkuKey};
-use weir_proto::resp::CommandWriter;
-
-/// Longest key: the tag of two ids of 19 digits, and a user and a request id behind `:tomb:`.
-const KEY_BYTES_MAX: usize = 43 + 6 + 20 + 1 + 64;
+use weir_proto::resp::{CommandWriter, DECIMAL_BYTES_MAX, decimal};
 
 /// What the steps of a SKU need that no ask says; the same on every instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,7 +207,8 @@ impl SkuSteps {
 
     fn push_reserve(&self, reserve: &Reserve, out: &mut Vec<u8>) {
         let mut writer = self.begin(Script::Reserve, out);
-        writer.part(&self.tombstone_key(reserve.user.0, reserve.request_id.as_bytes()));
+        let request_id = reserve.request_id.as_bytes();
+        self.push_tombstone_key(reserve.user.0, request_id, &mut writer);
         out.extend_from_slice(&self.reserve_terms);
         let mut writer = CommandWriter::resume(out, 4);
         writer.part_u64(reserve.user.0);
@@ -223,7 +220,8 @@ impl SkuSteps {
 
     fn push_lookup(&self, lookup: &Lookup, out: &mut Vec<u8>) {
         let mut writer = self.begin(Script::Lookup, out);
-        writer.part(&self.tombstone_key(lookup.user.0, lookup.request_id.as_bytes()));
+        let request_id = lookup.request_id.as_bytes();
+        self.push_tombstone_key(lookup.user.0, request_id, &mut writer);
         writer.part_u64(lookup.user.0);
         writer.part(lookup.request_id.as_bytes());
         writer.part_u64(if lookup.tombstone {
@@ -265,12 +263,11 @@ impl SkuSteps {
             .unwrap_or(0)
     }
 
-    fn tombstone_key(&self, user: u64, request_id: &[u8]) -> ShortKey {
-        let mut key = ShortKey::default();
-        let head = write!(key, "{}:tomb:{user}:", self.tag);
-        head.expect("a key of two ids and a request id fits");
-        key.extend(request_id);
-        key
+    /// The key of a tombstone: `{a1:s2}:tomb:`, the user, `:`, the request id.
+    fn push_tombstone_key(&self, user: u64, request_id: &[u8], writer: &mut CommandWriter<'_>) {
+        let mut digits = [0; DECIMAL_BYTES_MAX];
+        let user = decimal(user, &mut digits);
+        writer.part_of([self.tag.as_bytes(), b":tomb:", user, b":", request_id]);
     }
 }
 
@@ -290,43 +287,6 @@ fn head(script: Script, tag: &str) -> Box<[u8]> {
         writer.part(format!("{tag}:{key}").as_bytes());
     }
     out.into_boxed_slice()
-}
-
-/// A key in place.
-struct ShortKey {
-    bytes: [u8; KEY_BYTES_MAX],
-    len: usize,
-}
-
-impl Default for ShortKey {
-    fn default() -> Self {
-        Self {
-            bytes: [0; KEY_BYTES_MAX],
-            len: 0,
-        }
-    }
-}
-
-impl ShortKey {
-    fn extend(&mut self, more: &[u8]) {
-        self.bytes[self.len..self.len + more.len()].copy_from_slice(more);
-        self.len += more.len();
-    }
-}
-
-impl core::ops::Deref for ShortKey {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-impl Write for ShortKey {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        self.extend(text.as_bytes());
-        Ok(())
-    }
 }
 
 #[cfg(test)]
