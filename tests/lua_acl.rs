@@ -105,6 +105,7 @@ fn everything_once(wire: &mut Wire) -> Vec<String> {
     for ask in &asks {
         replies.push(wire.run(|out| steps.push(ask, out)));
     }
+    replies.push(wire.run(|out| steps.push_outbox(WallMs(0), 0, 10, out)));
     replies.push(wire.run(|out| steps.push_reopen(out)));
     replies.push(wire.run(|out| steps.push_freeze("failover", out)));
     replies.push(wire.run(|out| steps.push_thaw(5, out)));

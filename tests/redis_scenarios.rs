@@ -18,6 +18,7 @@ use std::thread;
 use stories::{Outcomes, Story};
 use weir_core::ask::{Failure, LedgerAnswer, Outcome};
 use weir_core::limits::LINK_SENT_MAX;
+use weir_core::redis::link::fault::LinkFault;
 use weir_core::time::NS_PER_MS;
 use world::{Arrival, Cut, Ended, SETTLED_MS, STOCK, units};
 
@@ -167,6 +168,16 @@ fn a_demotion_told_inside_a_scripts_error_leaves_the_ask_open_and_ends_the_link(
     let is_granted = matches!(outcomes[&2].0, Outcome::Done(LedgerAnswer::Granted(_)));
     assert!(is_granted, "{:?}", outcomes[&2]);
     assert_eq!(ended.seen[0].commands["HELLO"], 2);
+}
+
+/// A refusal of SUBSCRIBE is no push but a reply: nobody's ask may hear it, nor be shifted by it.
+#[test]
+fn a_refused_subscription_ends_the_link_and_shifts_no_reply() {
+    let ended = world::run(stories::no_subscribing(), None, 600, &[]);
+    let (wrong, resent) = always(&stories::all()[0], &ended);
+    assert_eq!((wrong, resent), (Vec::new(), 0));
+    assert_eq!(ended.fault(0), Some(LinkFault::NotPermitted));
+    assert_eq!(ended.seen[0].commands.get("EVALSHA"), None);
 }
 
 #[test]

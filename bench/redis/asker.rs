@@ -105,10 +105,12 @@ impl Asker {
             }],
             is_cluster: false,
             hears_events: false,
+            history: None,
             words: Words {
                 client_name: "weir-redis".to_owned(),
                 auth: None,
                 database: 0,
+                channels: Vec::new(),
             },
             patience: Patience {
                 greeting_ms_max: 5_000,

@@ -71,10 +71,12 @@ pub fn redis(
             servers,
             is_cluster,
             hears_events: true,
+            history: None,
             words: Words {
                 client_name: CLIENT_NAME.to_owned(),
                 auth: password.map(|password| Auth { user, password }),
                 database,
+                channels: Vec::new(),
             },
             patience: Patience {
                 greeting_ms_max,

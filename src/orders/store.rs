@@ -13,7 +13,7 @@ use weir_core::mail::{Addr, Mail};
 use weir_core::order::contract::{OrderBatch, OrderDone, OrderFault, OrderResult};
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::time::{Mono, Now};
-use weir_proto::ids::SkuKey;
+use weir_proto::ids::{ReservationId, SkuKey};
 
 /// After the order to stop, the store ends once its box stayed empty for so long: the worker may have batches to come.
 const DRAIN_QUIET_MS: u64 = 1_000;
@@ -90,15 +90,18 @@ impl OrderStore {
         done.map(drop).map_err(|error| self.failed(error))
     }
 
-    /// True when units of this SKU were ever put on sale here.
+    /// The highest reservation of this SKU that has an order; `None`: it has none.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn has_sold(&self, sku: SkuKey) -> Result<bool, OpenError> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM stock WHERE activity_id = ?1 AND sku_id = ?2)";
+    pub fn last_reservation(&self, sku: SkuKey) -> Result<Option<ReservationId>, OpenError> {
+        let sql = "SELECT max(reservation_id) FROM orders WHERE activity_id = ?1 AND sku_id = ?2";
         let key = [sku.activity.0 as i64, sku.sku.0 as i64]; // ids are below 2^63
-        let found = self.connection.query_row(sql, key, |row| row.get(0));
-        found.map_err(|error| self.failed(error))
+        let found = self
+            .connection
+            .query_row(sql, key, |row| row.get::<_, Option<i64>>(0));
+        let found = found.map_err(|error| self.failed(error))?;
+        Ok(found.map(|number| ReservationId(number as u64)))
     }
 
     fn failed(&self, error: rusqlite::Error) -> OpenError {

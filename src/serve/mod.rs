@@ -15,6 +15,7 @@ mod stores;
 pub use error::ServeError;
 
 use self::probe::Missing;
+use self::redis::Trusted;
 use self::resolver::Resolver;
 use self::stores::Stores;
 use crate::config::{Footprint, LogTarget, Plan, RedisPlan};
@@ -50,7 +51,6 @@ use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::stats::DriverStats;
 use weir_io::{affinity, clock, rlimit, signals};
-use weir_proto::ids::SkuKey;
 
 /// How long the parts may take until `/readyz` is 200: recovery reads the whole journal.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -202,7 +202,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         ledger,
         orders,
         lock,
-        never_open,
+        trusted,
         mut notes,
     } = Stores::open(plan)?;
     notes.extend(chosen.note);
@@ -243,7 +243,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     if let Some(log) = log {
         hall.mailbox(&mut rest, Addr::Log, Box::new(LogWriter::new(log)))?;
     }
-    start_deciders(plan, &hall, never_open, &mut owner, &mut worker)?;
+    start_deciders(plan, &hall, trusted, &mut owner, &mut worker)?;
     let ops_config = ops_config(plan, &hall, ops, (audit, deny), &shards)?;
     start_ops(&hall, &mut rest, ops_listener, ops_config)?;
     start_shards(plan, &hall, &mut front, listeners, &denied)?;
@@ -287,12 +287,12 @@ fn seed() -> Result<u64, ServeError> {
 fn start_deciders(
     plan: &Plan,
     hall: &Hall,
-    never_open: Vec<SkuKey>,
+    trusted: Trusted,
     owner: &mut Stage,
     worker: &mut Stage,
 ) -> Result<(), ServeError> {
     match &plan.redis {
-        Some(redis) => start_clerk(plan, (redis, never_open), hall, owner)?,
+        Some(redis) => start_clerk(plan, (redis, trusted), hall, owner)?,
         None => {
             let owner_config = OwnerConfig {
                 sale: Arc::clone(&plan.sale),
@@ -310,7 +310,7 @@ fn start_deciders(
 /// The ledger's clerk, where Redis holds the ledger: it has sockets.
 fn start_clerk(
     plan: &Plan,
-    (redis, never_open): (&RedisPlan, Vec<SkuKey>),
+    (redis, trusted): (&RedisPlan, Trusted),
     hall: &Hall,
     owner: &mut Stage,
 ) -> Result<(), ServeError> {
@@ -318,12 +318,13 @@ fn start_clerk(
     let config = ClerkConfig {
         sale: Arc::clone(&plan.sale),
         plans: redis.steps.clone(),
-        never_open,
+        never_open: trusted.never_open,
         shards_count: plan.shards_count,
         boot: now.wall.0,
         seed: seed()?,
         desk: DeskConfig {
             seed: seed()?,
+            history: trusted.history,
             ..redis.desk.clone()
         },
     };

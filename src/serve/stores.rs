@@ -1,10 +1,10 @@
 //! The stores of a server, opened and held against each other before anything runs.
 
+use super::redis::Trusted;
 use super::{ServeError, files, planted, redis};
 use crate::config::Plan;
 use crate::orders::store::OrderStore;
 use crate::store::{DirLock, LedgerStore, take_directory};
-use weir_proto::ids::SkuKey;
 
 /// See the module.
 pub(super) struct Stores {
@@ -14,8 +14,8 @@ pub(super) struct Stores {
     pub orders: OrderStore,
     /// Of the data directory, where no ledger's store holds it.
     pub lock: Option<DirLock>,
-    /// SKUs that Redis has lost.
-    pub never_open: Vec<SkuKey>,
+    /// What of Redis is trusted.
+    pub trusted: Trusted,
     /// What an operator should know.
     pub notes: Vec<String>,
 }
@@ -36,7 +36,7 @@ impl Stores {
                 ledger: Some(ledger), // it holds the lock itself
                 orders,
                 lock: None,
-                never_open: Vec::new(),
+                trusted: Trusted::default(),
                 notes,
             });
         };
@@ -45,12 +45,12 @@ impl Stores {
         let orders = planted::open_orders(&plan.store.orders())?;
         redis::pair(plan_redis, &seen, &orders)?;
         let mut notes = std::mem::take(&mut seen.notes);
-        let never_open = redis::lost(&seen, &orders, &mut notes)?;
+        let trusted = redis::trust(plan_redis, &seen, &orders, &mut notes)?;
         Ok(Self {
             ledger: None,
             orders,
             lock: Some(lock),
-            never_open,
+            trusted,
             notes,
         })
     }

@@ -525,10 +525,12 @@ fn desk(sale: &Sale) -> Desk {
         servers: sale.ports.iter().copied().map(endpoint).collect(),
         is_cluster: sale.is_cluster,
         hears_events: true,
+        history: None,
         words: Words {
             client_name: "weir-test".to_owned(),
             auth: None,
             database: 0,
+            channels: Vec::new(),
         },
         patience: Patience {
             greeting_ms_max: 2_000,

@@ -253,6 +253,19 @@ pub fn slow_greeting(wishes: u64) -> Plan {
     plan(slow, &(1..=wishes).map(hasty).collect::<Vec<_>>())
 }
 
+/// The server's user may do everything but listen; four wishes come while it is greeted.
+pub fn no_subscribing() -> Plan {
+    let deaf = but(|_, _, words| {
+        is_word(words, "SUBSCRIBE")
+            .then(|| say("-NOPERM this user has no permissions to run the 'subscribe' command"))
+    });
+    let wishes: Vec<Wish> = (1..=4).map(|number| wish(number, number * 50)).collect();
+    Plan {
+        watches: true,
+        ..plan(deaf, &wishes)
+    }
+}
+
 /// The first reserve is refused in the words of Redis 6.
 pub fn wrapped_demotion() -> Plan {
     let words = "-ERR Error running script (call to f_6a73): @user_script:49: -READONLY You can't write against a read only replica.";

@@ -475,6 +475,7 @@ pub fn run(plan: Plan, cut: Option<Cut>, run_ms: u64, happenings: &[Happening]) 
             port: server(0).1.port(),
         }],
         hears_events: plan.watches,
+        history: None,
         is_cluster: plan.is_cluster,
         words: Words {
             client_name: "weir-test".to_string(),
@@ -483,6 +484,7 @@ pub fn run(plan: Plan, cut: Option<Cut>, run_ms: u64, happenings: &[Happening]) 
                 password: password.to_string(),
             }),
             database: 0,
+            channels: Vec::new(),
         },
         patience: Patience {
             greeting_ms_max: 150,

@@ -10,10 +10,15 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use weir_core::port::{ConnId, Connect, ConnectError, Event};
 
+/// What a peer has not acknowledged for so long is given up, and with it the connection: well below the life of a
+/// tombstone (30 s), behind which nothing of ours may still arrive.
+const UNACKNOWLEDGED_MS_MAX: i32 = 10_000;
+
 /// A socket for `connect`, bound where it asks.
 fn prepare(connect: &Connect) -> io::Result<OwnedFd> {
     let fd = socket::tcp_socket(connect.to)?;
     socket::no_delay(&fd)?;
+    socket::user_timeout_ms(&fd, UNACKNOWLEDGED_MS_MAX)?;
     if let Some(from) = connect.from {
         if from.port() == 0 {
             socket::port_at_connect(&fd)?;

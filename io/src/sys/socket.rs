@@ -175,6 +175,12 @@ pub fn no_delay(socket: &OwnedFd) -> io::Result<()> {
     switch_on(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY)
 }
 
+/// Gives up what `socket` has sent and the peer's kernel has not acknowledged for `ms`, also after a close: what was
+/// written to a connection that is gone does not arrive long afterwards.
+pub fn user_timeout_ms(socket: &OwnedFd, ms: i32) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ms)
+}
+
 /// Bounds what the kernel holds of each accepted socket, both ways (it takes twice `bytes`, for its bookkeeping); without
 /// it a client that does not read makes the kernel hold megabytes (net.ipv4.tcp_wmem). Before listen(2), so that the
 /// window that is offered fits; accepted sockets inherit it.

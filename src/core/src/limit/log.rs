@@ -22,11 +22,18 @@ fn left(policy: &Policy, now: Mono, at: u64) -> u64 {
         .saturating_sub(policy.repaid(now.0.saturating_sub(at)))
 }
 
-/// A log's answer.
-pub(super) fn decide(policy: &Policy, now: Mono, words: &[u64], cost: u32) -> Verdict {
+/// A log's answer. Without debt the slot is free, and the words of whoever had it mean nothing, also where a longer
+/// window would make them live again.
+pub(super) fn decide(
+    policy: &Policy,
+    now: Mono,
+    (debt, words): (u64, &[u64]),
+    cost: u32,
+) -> Verdict {
     if cost > policy.capacity() {
         return Verdict::Never;
     }
+    let words = if debt == 0 { &words[..1] } else { words };
     let live = entries(words).map(|at| left(policy, now, at));
     let live_count = live.filter(|&left| left > 0).count();
     let after = live_count + cost as usize;
@@ -78,4 +85,27 @@ pub(super) fn carry(from: &Policy, to: &Policy, now: Mono, words: &mut [u64]) ->
         }
     }
     entries(words).last().map_or(0, |at| left(to, now, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gcra::Rate;
+    use super::*;
+    use crate::time::NS_PER_S;
+
+    #[test]
+    fn in_a_free_slot_old_entries_block_nobody_although_the_window_grows() {
+        let of = |seconds| {
+            let rate = Rate {
+                tokens: 2,
+                per_ns: seconds * NS_PER_S,
+            };
+            Policy::new(rate, 2).expect("two tokens in some seconds are a policy")
+        };
+        let mut words = [0; 3];
+        charge(&of(1), Mono(NS_PER_S), 0, &mut words, 2);
+        let later = Mono(NS_PER_S * 5 / 2);
+        let newcomer = decide(&of(60), later, (0, &words), 1);
+        assert_eq!(newcomer, Verdict::Allow { remaining: 1 });
+    }
 }

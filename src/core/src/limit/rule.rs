@@ -129,7 +129,7 @@ impl Rule {
             Kind::Gcra | Kind::LeakyBucket => policy.decide(debt, cost),
             Kind::FixedWindow => window::fixed(policy, debt, words, cost),
             Kind::SlidingCounter => window::counter(policy, debt, words, cost),
-            Kind::SlidingLog => log::decide(policy, now, words, cost),
+            Kind::SlidingLog => log::decide(policy, now, (debt, words), cost),
         }
     }
 

@@ -41,6 +41,8 @@ struct Place {
 #[derive(Clone, Debug)]
 pub struct TopK {
     places_max: usize,
+    /// An odd number that spreads keys over chains.
+    spread: u64,
     places: Vec<Place>,
     /// The first place of each chain.
     heads: Box<[u16]>,
@@ -53,7 +55,9 @@ pub struct TopK {
 
 impl TopK {
     /// A table of `places_max` places, 1..=2^15; allocates once.
-    pub fn new(places_max: usize) -> Self {
+    ///
+    /// `seed`: drawn, so that nobody can choose keys that share a chain, whose walk is as long as the table then.
+    pub fn new(places_max: usize, seed: u64) -> Self {
         assert!(
             (1..=1 << 15).contains(&places_max),
             "a table holds 1 to 2^15 keys"
@@ -61,6 +65,7 @@ impl TopK {
         let chains = (CHAINS_PER_PLACE * places_max).next_power_of_two();
         Self {
             places_max,
+            spread: (seed ^ SPREAD) | 1,
             places: Vec::with_capacity(places_max),
             heads: alloc::vec![NONE; chains].into_boxed_slice(),
             seen: 0,
@@ -129,8 +134,8 @@ impl TopK {
 
     #[inline]
     fn chain_of(&self, key: u64) -> usize {
-        let upper = key.wrapping_mul(SPREAD) >> 32;
-        upper as usize & (self.heads.len() - 1)
+        let bits = self.heads.len().trailing_zeros(); // 1 or more: there are two chains per place or more
+        (key.wrapping_mul(self.spread) >> (u64::BITS - bits)) as usize
     }
 
     /// A place of a full table with the smallest count, which becomes `least`.
@@ -191,9 +196,9 @@ pub struct HotKeys {
 
 impl HotKeys {
     /// Empty tables; allocates once.
-    pub fn new() -> Self {
+    pub fn new(seed: u64) -> Self {
         Self {
-            tables: Box::new([TopK::new(HOT_KEYS_MAX), TopK::new(HOT_KEYS_MAX)]),
+            tables: Box::new([0, 1].map(|_| TopK::new(HOT_KEYS_MAX, seed))),
             window: 0,
             ends: Mono(0),
         }
@@ -233,12 +238,6 @@ impl HotKeys {
     }
 }
 
-impl Default for HotKeys {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 fn window_of(now: Mono) -> u64 {
     now.0 / (HOT_WINDOW_MS * NS_PER_MS)
 }
@@ -255,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_the_last_whole_window() {
-        let mut hot = HotKeys::new();
+        let mut hot = HotKeys::new(7);
         hot.hit(window(5), 1);
         assert!(hot.last_window(window(5)).is_none(), "it is not over");
         let keys = |hot: &HotKeys, now| -> Vec<u64> {
@@ -285,7 +284,7 @@ mod tests {
             places_max in 1_usize..20,
             stream in proptest::collection::vec(prop_oneof![0_u64..4, 0_u64..1_000], 0..600),
         ) {
-            let mut table = TopK::new(places_max);
+            let mut table = TopK::new(places_max, 7);
             let mut truth: BTreeMap<u64, u64> = BTreeMap::new();
             for &key in &stream {
                 table.hit(key);

@@ -101,6 +101,15 @@ impl Breaker {
         self.opened_count
     }
 
+    /// True when [`Self::gate`] would let something pass.
+    pub fn would_pass(&self, now: Mono) -> bool {
+        match self.state {
+            State::Closed => true,
+            State::Open { until } => until <= now,
+            State::HalfOpen { probe_due, .. } => probe_due.is_none(),
+        }
+    }
+
     /// Whether one more ask passes. A [`Gate::Probe`] is taken: its result must be told.
     pub fn gate(&mut self, now: Mono) -> Gate {
         match self.state {
@@ -238,7 +247,9 @@ mod tests {
     fn an_open_breaker_is_probed_by_one_ask_at_a_time_and_closes_after_several_successes() {
         let mut breaker = opened();
         assert_eq!(breaker.gate(at(500)), Gate::Refuse);
+        assert!(!breaker.would_pass(at(500)) && breaker.would_pass(at(504)));
         assert_eq!(breaker.gate(at(504)), Gate::Probe);
+        assert!(!breaker.would_pass(at(505)));
         assert_eq!(breaker.gate(at(505)), Gate::Refuse);
         breaker.heard(at(510), true);
         assert_eq!(breaker.gate(at(511)), Gate::Probe);

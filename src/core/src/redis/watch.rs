@@ -146,7 +146,11 @@ impl Watch {
         watched.due = now.mono.plus_ms(PULL_EVERY_MS);
         let Some(state) = page.state else {
             watched.gathered = None;
-            let view = never_opened(page.sku, boot, nobody);
+            let version = watched.shown.as_ref().map_or(0, |view| view.version + 1);
+            let view = SkuView {
+                version,
+                ..never_opened(page.sku, boot, nobody)
+            };
             watched.shown = Some(view.clone());
             return Some(view);
         };

@@ -13,6 +13,7 @@ use crate::limit::bans::{BanKey, Bans};
 use crate::limit::deny::user_hash;
 use crate::limit::topk::{HotKeys, TopK};
 use crate::mail::BanLift;
+use crate::rng::Rng;
 use crate::stats::{Hot, HotName, HotTable, Label, Sample};
 use crate::time::Now;
 use alloc::vec::Vec;
@@ -24,6 +25,9 @@ use weir_proto::ticket::Claims;
 
 /// Upper half of a packed IPv4 address: as an IPv6 prefix it is multicast, which is nobody's source.
 const PACKED_V4: u64 = 0xFFFF_FFFF << 32;
+
+/// Parts the seed of hot keys from that of other tables.
+const HOT_KEYS_SALT: u64 = 0x686f_745f_6b65_7973;
 
 /// What the gates remember.
 #[derive(Debug)]
@@ -40,12 +44,14 @@ pub struct Gates {
 impl Gates {
     /// Tables as `config` says; `secret` draws the keys of hashes.
     pub fn new(config: &ShardConfig, mut secret: impl FnMut() -> [u8; 16]) -> Self {
+        let mut rng = Rng::new(config.seed ^ HOT_KEYS_SALT);
+        let mut hot = || HotKeys::new(rng.next_u64());
         Self {
             users: Bans::new(config.bans.user, config.bans.slots, secret()),
             addresses: Bans::new(config.bans.ip, config.bans.slots, secret()),
-            hot_users: HotKeys::new(),
-            hot_addresses: HotKeys::new(),
-            hot_skus: HotKeys::new(),
+            hot_users: hot(),
+            hot_addresses: hot(),
+            hot_skus: hot(),
             ban_began: false,
         }
     }

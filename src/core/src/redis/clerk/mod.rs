@@ -180,8 +180,11 @@ impl Clerk {
     }
 
     fn draw(&mut self, now: Now, draw: &LeaseDraw, fx: &mut Effects) {
-        let is_reachable = self.desk.can_ask(draw.sku);
-        let Some(desked) = self.find(draw.sku).filter(|_| is_reachable) else {
+        let is_reachable = self.desk.can_ask(now, draw.sku) && !self.desk.has_changed(draw.sku);
+        let Some(desked) = self
+            .find(draw.sku)
+            .filter(|desked| is_reachable && !desked.was_lost)
+        else {
             return; // the shard asks again; without an answer it closes when its lease ends
         };
         if let Some(grant) = desked.budget.draw(now.mono, draw) {
@@ -198,7 +201,7 @@ impl Clerk {
     /// A budget whose server comes back climbs from nothing: what waited meanwhile must not come all at once.
     fn watch_reach(&mut self, now: Now) {
         for desked in &mut self.skus {
-            let is_reachable = self.desk.can_ask(desked.sku);
+            let is_reachable = self.desk.can_ask(now, desked.sku);
             if is_reachable && !desked.was_reachable {
                 desked.budget = budget_of(now, &self.config, desked.sku);
             }

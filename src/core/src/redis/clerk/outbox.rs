@@ -22,6 +22,8 @@ struct Line {
     /// As the worker was told.
     total: Option<u64>,
     is_out: bool,
+    /// Everything is asked for again although a page is on its way.
+    again: bool,
     due: Mono,
     rescan_due: Mono,
 }
@@ -45,6 +47,7 @@ impl Outbox {
             next: BEGINNING,
             total: None,
             is_out: false,
+            again: false,
             due: Mono(0),
             rescan_due: Mono(0),
         });
@@ -62,8 +65,8 @@ impl Outbox {
         for line in &mut self.lines {
             line.next = BEGINNING;
             line.total = None;
+            line.again = line.is_out;
             line.due = now.mono;
-            line.rescan_due = now.mono.plus_ms(OUTBOX_RESCAN_MS);
         }
     }
 
@@ -95,8 +98,9 @@ impl Outbox {
             return;
         };
         line.is_out = false;
-        line.next = found.next;
-        if !found.is_last {
+        let again = core::mem::take(&mut line.again);
+        line.next = if again { BEGINNING } else { found.next };
+        if again || !found.is_last {
             line.due = now.mono;
         }
         if let Some(total) = found.total.filter(|_| line.total != found.total) {

@@ -8,20 +8,23 @@ use alloc::vec::Vec;
 
 impl Clerk {
     /// True when every SKU is known, be it as lost, and its server can be asked for grants.
-    fn is_serving(&self) -> bool {
+    fn is_serving(&self, now: Now) -> bool {
         let mut skus = self.skus.iter();
         let is_known = skus.all(|desked| desked.state.is_some() || desked.was_lost);
-        let is_reachable = self.skus.iter().all(|desked| self.desk.can_ask(desked.sku));
+        let is_reachable = self
+            .skus
+            .iter()
+            .all(|desked| self.desk.can_ask(now, desked.sku));
         is_known && is_reachable && self.desk.changed().next().is_none()
     }
 
-    pub(super) fn stats(&self, _now: Now) -> Stats {
+    pub(super) fn stats(&self, now: Now) -> Stats {
         let mut samples = Vec::with_capacity(16 + 16 * self.skus.len());
         let mut put = |name, label, value| samples.push(Sample { name, label, value });
         let counts = self.desk.counts();
         let changed = self.desk.changed().count() as u64;
         for (name, value) in [
-            ("weir_ledger_serving", u64::from(self.is_serving())),
+            ("weir_ledger_serving", u64::from(self.is_serving(now))),
             ("weir_ledger_poisoned", 0),
             ("weir_ledger_orders_resent_total", self.outbox.sent),
             ("weir_redis_asks_total", counts.asks),

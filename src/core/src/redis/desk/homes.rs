@@ -78,6 +78,12 @@ impl Desk {
         Standing::Changed
     }
 
+    /// True when the node at `index` may lack grants of the SKU at `place`, as far as is known.
+    pub(super) fn is_doubted(&self, place: usize, index: usize) -> bool {
+        let denied = |home: Home| home.node != index && matches!(home.word, Word::Denied(_));
+        self.nodes[index].has_changed || self.skus[place].home.is_some_and(denied)
+    }
+
     /// True when the history of the node at `index` is known for as long as the SKU may have been there: it was met
     /// before the SKU was last heard of at home, or has never been a replica.
     fn is_known(&self, home: Home, index: usize) -> bool {

@@ -72,7 +72,12 @@ impl Desk {
         if self.nodes[index].loading & script.bit() == 0 {
             return self.end(&flight, Outcome::Failed(Failure::Busy));
         }
+        let is_asking = flight.is_asking; // the same node: it takes this one only behind ASKING, again
         if let Some(flight) = self.hop(flight) {
+            let flight = Flight {
+                is_asking,
+                ..flight
+            };
             self.nodes[index].parked.push_back(flight);
         }
     }

@@ -51,6 +51,7 @@ impl Desk {
         node.link.connect_failed(now, error, &mut self.rng);
         node.link.set_to(address_of(&node.endpoint));
         self.fail_parked(index);
+        self.want_refresh(now); // another may have its slots by now
         true
     }
 
@@ -120,11 +121,15 @@ impl Desk {
         let facts = node.link.facts();
         let met = (facts.run_id, facts.replication_id);
         node.met_at.get_or_insert(now.mono);
-        node.has_changed = *node.trusted.get_or_insert(met) != met;
+        let is_another = self
+            .config
+            .history
+            .is_some_and(|history| node.trusted.is_none() && history != met.1);
+        node.has_changed = is_another || *node.trusted.get_or_insert(met) != met;
         if self.config.is_cluster && self.refreshed_at.is_none() {
             self.refresh_at = now.mono;
         }
-        self.subscribe(index, fx);
+        self.news.push_back(News::Greeted);
         self.unpark(now, index, fx);
         self.refresh_if_due(now, fx);
     }

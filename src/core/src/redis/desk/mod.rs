@@ -20,7 +20,7 @@ use super::link::{Link, Patience};
 use super::reply::{self, Asked};
 use super::script::Script;
 use super::step::{SkuSteps, StepPlan};
-use crate::ask::{Answer, Ask, Failure, LedgerOp, Outcome};
+use crate::ask::{Answer, Ask, Failure, LedgerAnswer, LedgerOp, Outcome};
 use crate::limits::{
     ASK_HOPS_MAX, LINK_SENT_MAX, REDIS_NODES_MAX, SLOTS_REFRESH_EVERY_MS, SLOTS_REFRESH_MIN_MS,
 };
@@ -45,6 +45,8 @@ pub struct DeskConfig {
     pub servers: Vec<Endpoint>,
     /// The servers are nodes of one Redis Cluster.
     pub is_cluster: bool,
+    /// The history of writes that a single server must have from the beginning; `None`: whatever it has when it is met.
+    pub history: Option<IdText>,
     /// Events are listened to, as hints to pull a snapshot.
     pub hears_events: bool,
     /// Who we are.
@@ -189,6 +191,10 @@ impl Desk {
             counts: DeskCounts::default(),
             config,
         };
+        if desk.config.hears_events {
+            let channels = desk.skus.iter().map(|sku| sku.channel.clone());
+            desk.config.words.channels = channels.collect();
+        }
         for server in desk.config.servers.clone() {
             desk.node_at(&server);
         }
@@ -206,12 +212,12 @@ impl Desk {
         nodes.all(|node| node.link.is_ready() && !node.is_retired) && self.routes.is_known()
     }
 
-    /// True when the server of `sku` can be asked now.
-    pub fn can_ask(&self, sku: SkuKey) -> bool {
+    /// True when the server of `sku` can be asked now, be it as a probe of its breaker.
+    pub fn can_ask(&self, now: Now, sku: SkuKey) -> bool {
         let node = self.sku_of(sku).and_then(|place| self.node_of(place));
         node.is_some_and(|index| {
             let node = &self.nodes[index];
-            node.link.is_ready() && !node.is_retired && !node.breaker.is_open()
+            node.link.is_ready() && !node.is_retired && node.breaker.would_pass(now.mono)
         })
     }
 
@@ -309,7 +315,7 @@ impl Desk {
         let Some(sku) = self.sku_of(flight.ask.op.sku()) else {
             return self.end(&flight, Outcome::Failed(Failure::UnknownSku));
         };
-        if matches!(flight.ask.op, LedgerOp::Reserve(_)) {
+        if needs_trust(&flight.ask.op) {
             match self.standing(now, sku, index, flight.is_asking, fx) {
                 Standing::Fine => {}
                 Standing::Open if self.nodes[index].parked.len() < LINK_SENT_MAX => {
@@ -424,7 +430,14 @@ impl Desk {
                 if let Some(sku) = sku {
                     self.heard_from(now, sku, index);
                 }
-                self.end(&flight, Outcome::Done(decided.answer));
+                // A server that may lack grants cannot say that there is none.
+                let is_hollow = matches!(decided.answer, LedgerAnswer::NotFound)
+                    && sku.is_some_and(|sku| self.is_doubted(sku, index));
+                let outcome = match is_hollow {
+                    true => Outcome::Failed(Failure::Frozen),
+                    false => Outcome::Done(decided.answer),
+                };
+                self.end(&flight, outcome);
                 if let Some(epoch) = decided.sells_out {
                     self.hint(flight.ask.op.sku(), epoch);
                 }
@@ -486,4 +499,16 @@ fn address_of(endpoint: &Endpoint) -> Option<SocketAddr> {
         Host::Ip(ip) => Some(SocketAddr::new(ip, endpoint.port)),
         Host::Name(_) => None,
     }
+}
+
+/// True for steps that rest on every grant being there. A lookup may find what is there; an operator acts on purpose.
+const fn needs_trust(op: &LedgerOp) -> bool {
+    matches!(
+        op,
+        LedgerOp::Reserve(_)
+            | LedgerOp::Confirm(_)
+            | LedgerOp::Settle(_)
+            | LedgerOp::Release(_)
+            | LedgerOp::PaidLate(_)
+    )
 }

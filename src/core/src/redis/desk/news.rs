@@ -1,6 +1,6 @@
 //! What a desk hears beside answers: events as hints, and pages of snapshots as truth (E2).
 
-use super::{Desk, Sent};
+use super::{Desk, Sent, errors};
 use crate::ledger::SkuState;
 use crate::limits::{DESK_NEWS_MAX, OUTBOX_PAGE, PAGE_USERS};
 use crate::order::contract::OrderMessage;
@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_proto::ids::{SkuKey, UserId};
-use weir_proto::resp::{self, Value};
+use weir_proto::resp::Value;
 
 /// One piece of news.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,16 +125,21 @@ impl Desk {
         let Some(index) = self.node_of(place) else {
             return false;
         };
-        let steps = &self.skus[place].steps;
-        let link = &mut self.nodes[index].link;
-        let sent = link.send(now, Sent::Pull(place as u16, pull), fx, |out| match pull {
-            Pull::Snapshot {
-                cursor,
-                with_winners,
-            } => steps.push_snapshot(cursor, if with_winners { PAGE_USERS } else { 0 }, out),
-            Pull::Outbox { from, skip } => steps.push_outbox(from, skip, OUTBOX_PAGE, out),
-            Pull::Reopen => steps.push_reopen(out),
-        });
+        let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
+        // What an untrusted server has pending, or gathered, is not acted upon.
+        if node.is_retired || (node.has_changed && !matches!(pull, Pull::Snapshot { .. })) {
+            return false;
+        }
+        let sent = node
+            .link
+            .send(now, Sent::Pull(place as u16, pull), fx, |out| match pull {
+                Pull::Snapshot {
+                    cursor,
+                    with_winners,
+                } => steps.push_snapshot(cursor, if with_winners { PAGE_USERS } else { 0 }, out),
+                Pull::Outbox { from, skip } => steps.push_outbox(from, skip, OUTBOX_PAGE, out),
+                Pull::Reopen => steps.push_reopen(out),
+            });
         sent.is_ok()
     }
 
@@ -156,6 +161,10 @@ impl Desk {
             match error.code {
                 b"NOSCRIPT" => self.load(now, index, pull.script(), fx),
                 b"MOVED" | b"ASK" | b"CLUSTERDOWN" => self.want_refresh(now),
+                _ if errors::hides_a_demotion(error) => {
+                    self.nodes[index].is_retired = true; // it is greeted again, and what it became is seen
+                    self.want_refresh(now);
+                }
                 _ => self.counts.faults += 1,
             }
             return;
@@ -173,20 +182,6 @@ impl Desk {
                 self.lose(now, index, LinkFault::WrongShape, fx);
             }
         }
-    }
-
-    /// Listens to the events of every SKU; where only RESP2 is spoken the timer alone must do.
-    pub(super) fn subscribe(&mut self, index: usize, fx: &mut Effects) {
-        self.news.push_back(News::Greeted);
-        let link = &mut self.nodes[index].link;
-        if !self.config.hears_events || !link.facts().is_resp3 {
-            return;
-        }
-        let channels = self.skus.iter().map(|sku| sku.channel.as_bytes());
-        let words: Vec<&[u8]> = core::iter::once(&b"SUBSCRIBE"[..])
-            .chain(channels)
-            .collect();
-        link.say(fx, |out| resp::command(out, &words));
     }
 
     /// A push frame: `message`, channel, `SOLD_OUT 3`. Anything else is no hint.

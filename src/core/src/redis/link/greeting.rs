@@ -59,6 +59,8 @@ pub(super) enum Part {
     Select,
     InfoServer,
     InfoReplication,
+    /// Behind SUBSCRIBE, whose confirmations are pushes: a refusal of it takes the place of this one's answer, so that no
+    /// ask ever hears it.
     Ping,
 }
 
@@ -71,6 +73,8 @@ pub struct Words {
     pub auth: Option<Auth>,
     /// The database, 0..=15; a cluster has only 0.
     pub database: u16,
+    /// Channels to listen to, where RESP3 is spoken.
+    pub channels: Vec<String>,
 }
 
 impl Words {
@@ -120,6 +124,13 @@ impl Words {
         said(Part::InfoServer);
         resp::command(out, &[b"INFO", b"replication"]);
         said(Part::InfoReplication);
+        if has_hello && !self.channels.is_empty() {
+            let channels = self.channels.iter().map(|channel| channel.as_bytes());
+            let parts: Vec<&[u8]> = core::iter::once(&b"SUBSCRIBE"[..])
+                .chain(channels)
+                .collect();
+            resp::command(out, &parts);
+        }
         resp::command(out, &[b"PING"]);
         said(Part::Ping);
     }

@@ -302,13 +302,6 @@ impl<W> Link<W> {
         Ok(())
     }
 
-    /// Says something that no reply answers (SUBSCRIBE in RESP3: pushes confirm it). Nothing when the link is not ready.
-    pub fn say(&mut self, fx: &mut Effects, write: impl FnOnce(&mut alloc::vec::Vec<u8>)) {
-        if let Phase::Ready(conn) = self.phase {
-            write(fx.outbox(conn));
-        }
-    }
-
     /// Takes the next whole reply of `bytes`, which start where the last one ended.
     pub fn take<'a>(&mut self, now: Now, bytes: &'a [u8], fx: &mut Effects) -> Took<'a, W> {
         let bytes_done = match self.scanner.scan(bytes) {

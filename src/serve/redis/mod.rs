@@ -3,17 +3,24 @@
 //! Called by [`super::start`]. Blocking, with a deadline for each step, on a connection of its own. What can go wrong
 //! later is the clerk's: it keeps the gate closed and says so in the metrics and in `/readyz`.
 
+mod fault;
+
+pub use fault::RedisError;
+
 use super::ServeError;
 use super::resolver::resolve;
 use crate::config::RedisPlan;
 use crate::orders::store::OrderStore;
-use std::fmt;
+use fault::Why;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use weir_core::redis::endpoint::Endpoint;
-use weir_core::redis::slots::{SlotMap, SlotsReject};
-use weir_core::redis::step::SkuSteps;
+use weir_core::redis::link::greeting::IdText;
+use weir_core::redis::script::Script;
+use weir_core::redis::slots::SlotMap;
+use weir_core::redis::step::{SkuSteps, StepPlan};
+use weir_core::time::WallMs;
 use weir_proto::ids::SkuKey;
 use weir_proto::limits::RESP_REPLY_BYTES_MAX;
 use weir_proto::resp::{self, Scan, Scanner, Value};
@@ -22,108 +29,9 @@ use weir_proto::resp::{self, Scan, Scanner, Value};
 /// advisories of October 2025), by major and minor number.
 const MENDED: [(u64, u64, u64); 5] = [(6, 2, 20), (7, 2, 11), (7, 4, 6), (8, 0, 4), (8, 2, 2)];
 
-/// What is wrong with a server. `Display` never shows a password.
-#[derive(Debug)]
-pub struct RedisError {
-    server: String,
-    why: Why,
-}
-
-#[derive(Debug)]
-enum Why {
-    NoAddress,
-    Connect(io::Error),
-    Io(io::Error),
-    NoRedis,
-    WrongPassword,
-    NeedsPassword,
-    Replica(String),
-    Loading,
-    LuaHoles(String),
-    NoCluster,
-    IsCluster,
-    Uncovered(Vec<String>),
-    Slots(SlotsReject),
-    Foreign {
-        key: String,
-        is: String,
-        wants: &'static str,
-    },
-    History(String),
-    NotTheirs,
-    Refused {
-        command: &'static str,
-        word: String,
-    },
-}
-
-impl fmt::Display for RedisError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redis at {}: ", self.server)?;
-        match &self.why {
-            Why::NoAddress => f.write_str(
-                "its name has no address; check redis.servers and the resolver of this machine",
-            ),
-            Why::Connect(error) => write!(
-                f,
-                "no connection ({error}); start the server, or mend redis.servers"
-            ),
-            Why::Io(error) => write!(
-                f,
-                "it was connected and did not answer ({error}); is it a Redis, and is it not overloaded?"
-            ),
-            Why::NoRedis => {
-                f.write_str("what answers there does not speak Redis' protocol; mend redis.servers")
-            }
-            Why::WrongPassword => f.write_str(
-                "it did not take the user and password; check redis.user and the file of redis.password_file",
-            ),
-            Why::NeedsPassword => f.write_str(
-                "it wants a password; name its file in redis.password_file",
-            ),
-            Why::Replica(master) => write!(
-                f,
-                "it is a replica and takes no writes; name its master ({master}) in redis.servers"
-            ),
-            Why::Loading => {
-                f.write_str("it is still loading its data; start weir when it has ended")
-            }
-            Why::LuaHoles(version) => write!(
-                f,
-                "version {version} has known holes in its Lua engine (CVE-2025-49844, CVE-2025-46817, CVE-2025-46818, CVE-2025-46819). Upgrade to 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2 or later; if your distribution has mended this version, set redis.accept_lua_holes = true"
-            ),
-            Why::NoCluster => f.write_str(
-                "it is no node of a cluster; set redis.cluster = false, or name a node of the cluster",
-            ),
-            Why::IsCluster => f.write_str(
-                "it is a node of a cluster; set redis.cluster = true",
-            ),
-            Why::Uncovered(ranges) => write!(
-                f,
-                "nobody serves slots {} of the cluster; `redis-cli --cluster check` and `fix` mend it",
-                ranges.join(", ")
-            ),
-            Why::Slots(reject) => write!(f, "its map of slots cannot be used: {reject}"),
-            Why::Foreign { key, is, wants } => write!(
-                f,
-                "key {key} is a {is}, and weir keeps a {wants} there: another application uses this database. Choose another one with redis.database, or remove the key"
-            ),
-            Why::History(history) => write!(
-                f,
-                "its history of writes ({history}) is not the one that the orders here were made with: it was restarted or replaced, and may lack reservations that buyers were told of. Hold its stock against the orders (free units at most the stock less the live orders); then set redis.history = \"{history}\""
-            ),
-            Why::NotTheirs => f.write_str(
-                "the orders here were made with an embedded ledger; choose another server.data_dir for a sale on Redis",
-            ),
-            Why::Refused { command, word } => write!(
-                f,
-                "{command} was refused with {word}; README lists what weir's user must be allowed"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RedisError {}
+/// Numbers of reservations that are left out behind the highest one with an order: grants that Redis lost before their
+/// orders were made have some of them. More than can be under way on a link, and in a page of the outbox.
+const NUMBERS_LEFT_OUT: u64 = 10_000;
 
 /// What was seen.
 #[derive(Default)]
@@ -150,6 +58,7 @@ pub(super) fn examine(plan: &RedisPlan) -> Result<Seen, RedisError> {
             visit.look_at_slots()?;
         } else {
             visit.look_at_keys(plan, &mut seen.absent)?;
+            visit.look_at_permissions(plan)?;
             seen.history = Some(history);
         }
     }
@@ -188,26 +97,48 @@ pub(super) fn pair(plan: &RedisPlan, seen: &Seen, orders: &OrderStore) -> Result
     Ok(orders.belong_to(id)?)
 }
 
-/// SKUs whose orders are here and whose stock is not in Redis: they are not put on sale again; `notes` says so.
+/// What of Redis is trusted from the start.
+#[derive(Default)]
+pub(super) struct Trusted {
+    /// The history of the one server.
+    pub history: Option<IdText>,
+    /// SKUs whose orders are here: if Redis does not have them, it has lost them, and they are not put on sale again.
+    pub never_open: Vec<SkuKey>,
+}
+
+/// Looks at what the orders know: stock that is gone is told in `notes`, and numbers of orders are not given again.
 ///
 /// # Errors
-/// The order store cannot be read.
-pub(super) fn lost(
+/// The order store cannot be read, or Redis does not take the next number.
+pub(super) fn trust(
+    plan: &RedisPlan,
     seen: &Seen,
     orders: &OrderStore,
     notes: &mut Vec<String>,
-) -> Result<Vec<SkuKey>, ServeError> {
-    let mut lost = Vec::new();
-    for sku in &seen.absent {
-        if orders.has_sold(*sku)? {
+) -> Result<Trusted, ServeError> {
+    let history = seen.history.as_ref();
+    let mut trusted = Trusted {
+        history: history.and_then(|history| IdText::new(history.as_bytes())),
+        never_open: Vec::new(),
+    };
+    for steps in &plan.steps {
+        let Some(last) = orders.last_reservation(steps.sku)? else {
+            continue;
+        };
+        trusted.never_open.push(steps.sku);
+        if seen.absent.contains(&steps.sku) {
             notes.push(format!(
                 "warning: Redis has nothing of activity {}, SKU {}, whose orders are here: it lost its stock, and weir does not sell it again. Restore Redis from a backup",
-                sku.activity, sku.sku
+                steps.sku.activity, steps.sku.sku
             ));
-            lost.push(*sku);
+        } else if !plan.desk.is_cluster {
+            let server = &plan.desk.servers[0];
+            let mut visit = Visit::begin(plan, server)?;
+            visit.greet(plan)?;
+            visit.raise_next(steps, last.0.saturating_sub(steps.ids_above))?;
         }
     }
-    Ok(lost)
+    Ok(trusted)
 }
 
 /// One connection.
@@ -242,9 +173,13 @@ impl<'a> Visit<'a> {
 
     /// One command and its reply, whole.
     fn ask(&mut self, parts: &[&[u8]]) -> Result<Vec<u8>, RedisError> {
-        let mut bytes = Vec::new();
-        resp::command(&mut bytes, parts);
-        let sent = self.stream.write_all(&bytes);
+        let mut frame = Vec::new();
+        resp::command(&mut frame, parts);
+        self.ask_frame(&frame)
+    }
+
+    fn ask_frame(&mut self, frame: &[u8]) -> Result<Vec<u8>, RedisError> {
+        let sent = self.stream.write_all(frame);
         sent.map_err(|error| self.fail(Why::Io(error)))?;
         let (mut got, mut scanner, mut piece) = (Vec::new(), Scanner::new(), [0; 4096]);
         loop {
@@ -272,9 +207,16 @@ impl<'a> Visit<'a> {
 
     /// As [`Self::ask`], with an error reply made into what is wrong.
     fn must(&mut self, command: &'static str, parts: &[&[u8]]) -> Result<Vec<u8>, RedisError> {
-        let reply = self.ask(parts)?;
+        let mut frame = Vec::new();
+        resp::command(&mut frame, parts);
+        self.must_frame(command, &frame)
+    }
+
+    fn must_frame(&mut self, command: &'static str, frame: &[u8]) -> Result<Vec<u8>, RedisError> {
+        let reply = self.ask_frame(frame)?;
         let why = match resp::read(&reply) {
             Value::Error(error) => match error.code {
+                b"ERR" if command == "AUTH" => Why::NoPassword,
                 b"WRONGPASS" => Why::WrongPassword,
                 b"NOAUTH" => Why::NeedsPassword,
                 b"LOADING" => Why::Loading,
@@ -402,6 +344,52 @@ impl<'a> Visit<'a> {
             return Ok(());
         }
         Err(self.fail(Why::Uncovered(uncovered)))
+    }
+
+    /// A server that lost grants would give their numbers again, and a new buyer's reservation would meet an old order.
+    fn raise_next(&mut self, steps: &StepPlan, last: u64) -> Result<(), RedisError> {
+        let key = SkuSteps::new(*steps).key("sku");
+        let reply = self.must("HGET", &[b"HGET", key.as_bytes(), b"next"])?;
+        let value = resp::read(&reply);
+        let next = value
+            .text()
+            .and_then(|text| std::str::from_utf8(text).ok()?.parse::<u64>().ok());
+        if next.is_some_and(|next| next <= last) {
+            let raised = (last + NUMBERS_LEFT_OUT).to_string();
+            self.must(
+                "HSET",
+                &[b"HSET", key.as_bytes(), b"next", raised.as_bytes()],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What this user may not do would be found out by buyers.
+    fn look_at_permissions(&mut self, plan: &RedisPlan) -> Result<(), RedisError> {
+        for script in Script::ALL {
+            self.must(
+                "SCRIPT LOAD",
+                &[b"SCRIPT", b"LOAD", script.source().as_bytes()],
+            )?;
+        }
+        for steps in &plan.steps {
+            let steps = SkuSteps::new(*steps);
+            let mut frame = Vec::new();
+            steps.push_snapshot(0, 1, &mut frame);
+            self.must_frame("EVALSHA (snapshot)", &frame)?;
+            frame.clear();
+            steps.push_outbox(WallMs(0), 0, 1, &mut frame);
+            self.must_frame("EVALSHA (outbox)", &frame)?;
+            // Last: in RESP2 nothing else can be said on this connection afterwards.
+        }
+        let channels: Vec<String> = plan
+            .steps
+            .iter()
+            .map(|steps| SkuSteps::new(*steps).key("events"))
+            .collect();
+        let words = channels.iter().map(|channel| channel.as_bytes());
+        let words: Vec<&[u8]> = std::iter::once(&b"SUBSCRIBE"[..]).chain(words).collect();
+        self.must("SUBSCRIBE", &words).map(drop)
     }
 
     /// Keys of ours that another application holds would end in WRONGTYPE in the middle of a sale.

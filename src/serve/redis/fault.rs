@@ -1,0 +1,113 @@
+//! What is wrong with a Redis that is to hold a ledger: what, where, remedy.
+
+use std::fmt;
+use std::io;
+use weir_core::redis::slots::SlotsReject;
+
+/// What is wrong with a server. `Display` never shows a password.
+#[derive(Debug)]
+pub struct RedisError {
+    pub(super) server: String,
+    pub(super) why: Why,
+}
+
+/// See [`RedisError`].
+#[derive(Debug)]
+pub(super) enum Why {
+    NoAddress,
+    Connect(io::Error),
+    Io(io::Error),
+    NoRedis,
+    WrongPassword,
+    NeedsPassword,
+    NoPassword,
+    Replica(String),
+    Loading,
+    LuaHoles(String),
+    NoCluster,
+    IsCluster,
+    Uncovered(Vec<String>),
+    Slots(SlotsReject),
+    Foreign {
+        key: String,
+        is: String,
+        wants: &'static str,
+    },
+    History(String),
+    NotTheirs,
+    Refused {
+        command: &'static str,
+        word: String,
+    },
+}
+
+impl fmt::Display for RedisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis at {}: ", self.server)?;
+        match &self.why {
+            Why::NoAddress => f.write_str(
+                "its name has no address; check redis.servers and the resolver of this machine",
+            ),
+            Why::Connect(error) => write!(
+                f,
+                "no connection ({error}); start the server, or mend redis.servers"
+            ),
+            Why::Io(error) => write!(
+                f,
+                "it was connected and did not answer ({error}); is it a Redis, and is it not overloaded?"
+            ),
+            Why::NoRedis => {
+                f.write_str("what answers there does not speak Redis' protocol; mend redis.servers")
+            }
+            Why::WrongPassword => f.write_str(
+                "it did not take the user and password; check redis.user and the file of redis.password_file",
+            ),
+            Why::NoPassword => f.write_str(
+                "it has no password set; remove redis.password_file, or set one there",
+            ),
+            Why::NeedsPassword => f.write_str(
+                "it wants a password; name its file in redis.password_file",
+            ),
+            Why::Replica(master) => write!(
+                f,
+                "it is a replica and takes no writes; name its master ({master}) in redis.servers"
+            ),
+            Why::Loading => {
+                f.write_str("it is still loading its data; start weir when it has ended")
+            }
+            Why::LuaHoles(version) => write!(
+                f,
+                "version {version} has known holes in its Lua engine (CVE-2025-49844, CVE-2025-46817, CVE-2025-46818, CVE-2025-46819). Upgrade to 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2 or later; if your distribution has mended this version, set redis.accept_lua_holes = true"
+            ),
+            Why::NoCluster => f.write_str(
+                "it is no node of a cluster; set redis.cluster = false, or name a node of the cluster",
+            ),
+            Why::IsCluster => f.write_str(
+                "it is a node of a cluster; set redis.cluster = true",
+            ),
+            Why::Uncovered(ranges) => write!(
+                f,
+                "nobody serves slots {} of the cluster; `redis-cli --cluster check` and `fix` mend it",
+                ranges.join(", ")
+            ),
+            Why::Slots(reject) => write!(f, "its map of slots cannot be used: {reject}"),
+            Why::Foreign { key, is, wants } => write!(
+                f,
+                "key {key} is a {is}, and weir keeps a {wants} there: another application uses this database. Choose another one with redis.database, or remove the key"
+            ),
+            Why::History(history) => write!(
+                f,
+                "its history of writes ({history}) is not the one that the orders here were made with: it was restarted or replaced, and may lack reservations that buyers were told of. Hold its stock against the orders (free units at most the stock less the live orders); then set redis.history = \"{history}\""
+            ),
+            Why::NotTheirs => f.write_str(
+                "the orders here were made with an embedded ledger; choose another server.data_dir for a sale on Redis",
+            ),
+            Why::Refused { command, word } => write!(
+                f,
+                "{command} was refused with {word}; README lists what weir's user must be allowed"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RedisError {}
