@@ -31,7 +31,8 @@ pub fn redis(
     dir: &Path,
     sale: &Sale,
 ) -> Option<RedisPlan> {
-    let kind = reader.section(root, "ledger").text("kind");
+    let ledger = reader.section(root, "ledger");
+    let kind = ledger.text("kind");
     let section = reader.section(root, "redis");
     let password = section.optional_text("password_file").and_then(|path| {
         let read = keys::read_password(&dir.join(path));
@@ -64,7 +65,7 @@ pub fn redis(
         return None;
     }
     let steps = steps(sale)
-        .map_err(|what| section.wrong("servers", what))
+        .map_err(|what| ledger.wrong("kind", what))
         .ok()?;
     Some(RedisPlan {
         desk: DeskConfig {

@@ -166,6 +166,7 @@ metrics! {
     "weir_redis_faults_total" Counter Sum One "Replies that no command of ours should get.";
     "weir_redis_broken_total" Counter Sum One "Asks that an open breaker kept back.";
     "weir_redis_links_lost_total" Counter Sum One "Connections to Redis that ended.";
+    "weir_redis_outbox_total" Counter Sum One "Reservations without an order that were handed to the worker.";
     "weir_redis_orphans_total" Counter Sum One "Pending reservations without a record.";
     "weir_redis_servers_changed" Gauge Max One "Servers that are not those that were trusted: no grant is asked of them.";
     "weir_redis_frozen" Gauge Max One "1 while a SKU is frozen in Redis.";

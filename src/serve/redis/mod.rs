@@ -380,8 +380,8 @@ impl<'a> Visit<'a> {
             frame.clear();
             steps.push_outbox(WallMs(0), 0, 1, &mut frame);
             self.must_frame("EVALSHA (outbox)", &frame)?;
-            // Last: in RESP2 nothing else can be said on this connection afterwards.
         }
+        // Last: in RESP2 nothing else can be said on this connection afterwards.
         let channels: Vec<String> = plan
             .steps
             .iter()

@@ -26,7 +26,7 @@ impl Clerk {
         for (name, value) in [
             ("weir_ledger_serving", u64::from(self.is_serving(now))),
             ("weir_ledger_poisoned", 0),
-            ("weir_ledger_orders_resent_total", self.outbox.sent),
+            ("weir_redis_outbox_total", self.outbox.sent),
             ("weir_redis_asks_total", counts.asks),
             ("weir_redis_resends_total", counts.resends),
             ("weir_redis_unknown_total", counts.unknown),

@@ -116,7 +116,8 @@ struct Node {
     trusted: Option<(IdText, IdText)>,
     /// First greeted then.
     met_at: Option<Mono>,
-    /// It is another one since: it may lack grants that were acknowledged. It is asked, but for no grant.
+    /// It is another one since: it may lack grants that were acknowledged. It is asked
+    /// what it has, but for no grant and no step of an order.
     has_changed: bool,
 }
 

@@ -8,7 +8,7 @@ use super::fault::{ErrorWord, LinkFault};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use weir_proto::resp::{self, ErrorReply, Value};
+use weir_proto::resp::{self, CommandWriter, ErrorReply, Value};
 use weir_proto::text::Text;
 
 /// User and password of a link; `Debug` shows neither.
@@ -115,9 +115,10 @@ impl Words {
             said(Part::SetName);
         }
         if self.database != 0 {
-            let mut digits = [0_u8; 5];
-            let database = decimal(u64::from(self.database), &mut digits);
-            resp::command(out, &[b"SELECT", database]);
+            let mut select = CommandWriter::begin(out, 2);
+            select.part(b"SELECT");
+            select.part_u64(u64::from(self.database));
+            select.finish();
             said(Part::Select);
         }
         resp::command(out, &[b"INFO", b"server"]);
@@ -133,19 +134,6 @@ impl Words {
         }
         resp::command(out, &[b"PING"]);
         said(Part::Ping);
-    }
-}
-
-/// `number` as digits at the end of `room`, which is long enough for it.
-fn decimal(mut number: u64, room: &mut [u8]) -> &[u8] {
-    let mut start = room.len();
-    loop {
-        start -= 1;
-        room[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &room[start..];
-        }
     }
 }
 
