@@ -7,6 +7,7 @@ pub mod keys;
 pub mod log;
 pub mod ops;
 pub mod orders;
+pub mod private_redis;
 pub mod serve;
 pub mod sim;
 pub mod store;

@@ -45,3 +45,9 @@ pub fn send(pid: u32, signal: Signal) -> io::Result<()> {
     };
     sys::signal::send(pid, number)
 }
+
+/// Makes the child of `command` die with the thread that starts it: a parent that is killed leaves nobody behind
+/// (prctl(2), PR_SET_PDEATHSIG). That thread must live as long as the child is wanted.
+pub fn die_with_this_thread(command: &mut std::process::Command) {
+    sys::signal::die_with_this_thread(command);
+}

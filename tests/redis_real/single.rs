@@ -60,7 +60,7 @@ fn judge(what: &str, redis: &Redis, report: &Report) {
 fn scripts_flushed_again_and_again_cost_a_load_and_no_answer() {
     let Some(redis) = Redis::start() else { return };
     let chosen = Wanted::Auto.choose(false).unwrap();
-    let mut link = super::redis_part::link::Link::new(redis.connect());
+    let mut link = super::redis_part::link::Link::new(&redis);
     let mut flushes = 0;
     let report = sell(&redis, chosen.kind, |_| {
         link.order("SCRIPT FLUSH");
@@ -82,7 +82,7 @@ fn scripts_flushed_again_and_again_cost_a_load_and_no_answer() {
 #[test]
 fn a_cut_link_leaves_unknowns_that_are_looked_up_and_never_sent_again() {
     let Some(redis) = Redis::start() else { return };
-    let mut link = super::redis_part::link::Link::new(redis.connect());
+    let mut link = super::redis_part::link::Link::new(&redis);
     let report = sell(&redis, DriverKind::Epoll, |round| {
         if round % 3 == 2 {
             link.say("CLIENT KILL TYPE pubsub"); // what a link is once it listens to events

@@ -1,6 +1,8 @@
 //! Waits for signals in a thread instead of in a handler: pthread_sigmask(3), sigwait(3).
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// The set {SIGTERM, SIGINT}.
 fn stop_set() -> libc::sigset_t {
@@ -54,4 +56,18 @@ pub fn send(pid: u32, signal: libc::c_int) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Makes the child of `command` die (SIGKILL) with the thread that starts it.
+pub fn die_with_this_thread(command: &mut Command) {
+    let before_exec = || {
+        // SAFETY: prctl(2) with this command takes numbers.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) } == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    };
+    // SAFETY: between fork and exec only prctl(2) is called and errno read; nothing allocates or locks.
+    unsafe { command.pre_exec(before_exec) };
 }

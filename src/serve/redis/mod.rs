@@ -11,9 +11,8 @@ use super::ServeError;
 use super::resolver::resolve;
 use crate::config::RedisPlan;
 use crate::orders::store::OrderStore;
+use crate::private_redis::link::{Link, LinkError};
 use fault::Why;
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 use weir_core::redis::endpoint::Endpoint;
 use weir_core::redis::link::greeting::IdText;
@@ -22,8 +21,7 @@ use weir_core::redis::slots::SlotMap;
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::time::WallMs;
 use weir_proto::ids::SkuKey;
-use weir_proto::limits::RESP_REPLY_BYTES_MAX;
-use weir_proto::resp::{self, Scan, Scanner, Value};
+use weir_proto::resp::{self, Value};
 
 /// Versions from which the Lua engine has no known hole: CVE-2025-49844, -46817, -46818 and -46819 (redis.io security
 /// advisories of October 2025), by major and minor number.
@@ -144,7 +142,7 @@ pub(super) fn trust(
 /// One connection.
 struct Visit<'a> {
     server: &'a Endpoint,
-    stream: TcpStream,
+    link: Link,
 }
 
 impl<'a> Visit<'a> {
@@ -155,13 +153,8 @@ impl<'a> Visit<'a> {
         };
         let patience = Duration::from_millis(plan.desk.patience.greeting_ms_max);
         let to = resolve(server).ok_or_else(|| fail(Why::NoAddress))?;
-        let stream = TcpStream::connect_timeout(&to, patience);
-        let stream = stream.map_err(|error| fail(Why::Connect(error)))?;
-        let set = stream
-            .set_read_timeout(Some(patience))
-            .and_then(|()| stream.set_write_timeout(Some(patience)));
-        set.map_err(|error| fail(Why::Io(error)))?;
-        Ok(Self { server, stream })
+        let link = Link::connect(to, patience).map_err(|error| fail(Why::Connect(error)))?;
+        Ok(Self { server, link })
     }
 
     fn fail(&self, why: Why) -> RedisError {
@@ -179,30 +172,12 @@ impl<'a> Visit<'a> {
     }
 
     fn ask_frame(&mut self, frame: &[u8]) -> Result<Vec<u8>, RedisError> {
-        let sent = self.stream.write_all(frame);
-        sent.map_err(|error| self.fail(Why::Io(error)))?;
-        let (mut got, mut scanner, mut piece) = (Vec::new(), Scanner::new(), [0; 4096]);
-        loop {
-            match scanner.scan(&got) {
-                Scan::Done { bytes } => {
-                    got.truncate(bytes);
-                    return Ok(got);
-                }
-                Scan::Reject(_) => return Err(self.fail(Why::NoRedis)),
-                Scan::NeedMore if got.len() > RESP_REPLY_BYTES_MAX => {
-                    return Err(self.fail(Why::NoRedis));
-                }
-                Scan::NeedMore => {}
-            }
-            match self.stream.read(&mut piece) {
-                Ok(0) => {
-                    let closed = io::Error::from(io::ErrorKind::UnexpectedEof);
-                    return Err(self.fail(Why::Io(closed)));
-                }
-                Ok(count) => got.extend_from_slice(&piece[..count]),
-                Err(error) => return Err(self.fail(Why::Io(error))),
-            }
-        }
+        self.link.ask_frame(frame).map_err(|error| {
+            self.fail(match error {
+                LinkError::Io(error) => Why::Io(error),
+                LinkError::NoRedis => Why::NoRedis,
+            })
+        })
     }
 
     /// As [`Self::ask`], with an error reply made into what is wrong.
