@@ -15,6 +15,7 @@ pub mod sim;
 mod ticket;
 pub mod torture;
 mod tune;
+mod worker;
 
 use clap::{Parser, Subcommand};
 use std::fmt;
@@ -39,6 +40,7 @@ struct Cli {
 enum Command {
     Init(init::InitArgs),
     Serve(serve::ServeArgs),
+    Worker(worker::WorkerArgs),
     Keygen(keygen::KeygenArgs),
     Ticket(ticket::TicketArgs),
     Config(config::ConfigArgs),
@@ -57,6 +59,7 @@ fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Init(args) => init::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Worker(args) => worker::run(&args),
         Command::Keygen(args) => keygen::run(&args),
         Command::Ticket(args) => ticket::run(&args),
         Command::Config(args) => config::run(&args),

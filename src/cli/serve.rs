@@ -1,7 +1,7 @@
 //! `weir serve`: runs the server until SIGTERM.
 
 use super::CliError;
-use crate::config;
+use crate::config::{self, Plan};
 use crate::serve::{self, ServeError, footprint_text};
 use clap::Args;
 use std::io::Write;
@@ -37,7 +37,14 @@ pub fn serve_until_signal(
 ) -> Result<(), CliError> {
     weir_io::signals::block().map_err(CliError::input)?; // before any thread: all inherit it
     beside()?;
-    let mut plan = config::load_for_this_host(config).map_err(CliError::input)?;
+    let plan = config::load_for_this_host(config).map_err(CliError::input)?;
+    run_plan(plan, driver)
+}
+
+/// Runs what `plan` says, on `driver` if one is named, until a signal comes; signals are blocked before.
+/// # Errors
+/// `Input` when it does not start, `Broken` when a part ends by itself.
+pub fn run_plan(mut plan: Plan, driver: Option<Wanted>) -> Result<(), CliError> {
     plan.driver = driver.unwrap_or(plan.driver);
     // Standard error may be closed; serving does not depend on it.
     let say = |text: String| {

@@ -20,7 +20,7 @@ use weir_core::limit::lease::ShardId;
 use weir_core::limit::rule::{Kind, Rule};
 use weir_core::limits::MAILBOX_MAX;
 use weir_core::sale::Sale;
-use weir_core::shard::config::{BanLimits, KeyedLimit, ShardConfig};
+use weir_core::shard::config::{BanLimits, KeyedLimit, Role, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_io::choice::Wanted;
 use weir_proto::addr::Source;
@@ -54,7 +54,7 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
         dir: dir.join(server.text("data_dir")),
     };
     let direct = reader.section(root, "io").flag("direct");
-    let redis = super::redis::redis(reader, root, &dir, &sale);
+    let (redis, role) = super::redis::redis(reader, root, &dir, &sale).unzip();
     let driver = Wanted::named(&server.text("driver")).unwrap_or(Wanted::Auto); // a wrong word is reported already
     let skus_count: usize = sale
         .activities
@@ -70,6 +70,7 @@ pub fn plan(reader: &Reader<'_>, root: &DeTable<'_>, file: &Path, host: &Host) -
     let shard = shard(&parts, secrets, sale.clone(), shards_count, asks);
     let mut shard = shard?;
     shard.is_ledger_remote = redis.is_some();
+    shard.role = role.unwrap_or_default();
     Some(Plan {
         file: file.to_owned(),
         listen,
@@ -208,6 +209,7 @@ fn shard(
         bans,
         payments_max: asks.payments_max,
         is_ledger_remote: false,
+        role: Role::Whole,
         request_budget_ms,
         payment_budget_ms,
         drain_ms,

@@ -134,6 +134,7 @@ pub struct RedisPlan {
     pub desk: DeskConfig,
     /// What the steps of each SKU need.
     pub steps: Vec<StepPlan>,
+
     /// The history that an operator trusts, where it is not the one that the orders were made with.
     pub history: Option<String>,
     /// Versions with holes in their Lua engine are taken.

@@ -1,10 +1,10 @@
-//! The sections `[ledger]` and `[redis]`: where the stock is, and how Redis is reached.
+//! The sections `[ledger]`, `[redis]` and `[orders]`: where the stock is, how Redis is reached, who makes the orders.
 //!
 //! Called by [`super::build`]. The keys of `[redis]` are checked also while the ledger is embedded, so that a file is right
 //! before it is switched over.
 
 use super::ceilings::REDIS_IDS_MAX;
-use super::document::Reader;
+use super::document::{Reader, Section};
 use super::plan::RedisPlan;
 use crate::keys;
 use std::path::Path;
@@ -17,6 +17,7 @@ use weir_core::redis::link::Patience;
 use weir_core::redis::link::greeting::{Auth, Words};
 use weir_core::redis::step::StepPlan;
 use weir_core::sale::Sale;
+use weir_core::shard::config::Role;
 use weir_proto::ids::SkuKey;
 
 /// A link that says nothing for so long asks whether the server is there.
@@ -24,15 +25,16 @@ const PING_EVERY_MS: u64 = 1_000;
 /// What `CLIENT LIST` shows.
 const CLIENT_NAME: &str = "weir";
 
-/// `None`: the ledger is embedded, or something is wrong and reported.
+/// With what this instance does of the sale. `None`: the ledger is embedded, or something is wrong and reported.
 pub fn redis(
     reader: &Reader<'_>,
     root: &DeTable<'_>,
     dir: &Path,
     sale: &Sale,
-) -> Option<RedisPlan> {
+) -> Option<(RedisPlan, Role)> {
     let ledger = reader.section(root, "ledger");
     let kind = ledger.text("kind");
+    let role = role(&reader.section(root, "orders"), &kind);
     let section = reader.section(root, "redis");
     let password = section.optional_text("password_file").and_then(|path| {
         let read = keys::read_password(&dir.join(path));
@@ -67,7 +69,7 @@ pub fn redis(
     let steps = steps(sale)
         .map_err(|what| ledger.wrong("kind", what))
         .ok()?;
-    Some(RedisPlan {
+    let plan = RedisPlan {
         desk: DeskConfig {
             servers,
             is_cluster,
@@ -90,7 +92,22 @@ pub fn redis(
         steps,
         history,
         accept_lua_holes,
-    })
+    };
+    Some((plan, role))
+}
+
+/// What this instance does beside selling.
+fn role(orders: &Section<'_, '_>, ledger_kind: &str) -> Role {
+    if orders.text("made_by") != "worker" {
+        return Role::Whole;
+    }
+    if ledger_kind != "redis" {
+        orders.wrong(
+            "made_by",
+            "is \"worker\", but ledger.kind is \"embedded\": no other process can read that ledger. Write made_by = \"here\", or keep the ledger in Redis",
+        );
+    }
+    Role::Sells
 }
 
 /// What the steps of each SKU need.

@@ -70,6 +70,11 @@ pub const SECTIONS: &[Section] = &[
         doc: "How Redis is reached when ledger.kind is \"redis\"; README says what its user must be allowed.",
     },
     Section {
+        name: "orders",
+        is_list: false,
+        doc: "Who makes the orders of what is sold.",
+    },
+    Section {
         name: "ops",
         is_list: false,
         doc: "The operator's listener: health, metrics, tickets for the shop's backend, opening and closing.",
@@ -276,7 +281,7 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["embedded", "redis"]),
         Default::Is("\"embedded\""),
         "\"redis\"",
-        "\"embedded\": this process holds the stock and keeps it in data_dir. \"redis\": Redis holds it; only orders are in data_dir. One process makes the orders of a stock: do not let two share one yet.",
+        "\"embedded\": this process holds the stock and keeps it in data_dir. \"redis\": Redis holds it; only orders are in data_dir. Several instances may sell it then: see orders.made_by.",
     ),
     key(
         "redis",
@@ -349,6 +354,14 @@ pub const KEYS: &[Key] = &[
         Default::Is("false"),
         "true",
         "Start although the server's version has known holes in its Lua engine (distributions mend them without a new number: then set this).",
+    ),
+    key(
+        "orders",
+        "made_by",
+        Kind::Choice(&["here", "worker"]),
+        Default::Is("\"here\""),
+        "\"worker\"",
+        "\"here\": this process makes them, in data_dir. \"worker\": it sells only, and one `weir worker` beside any number of such instances makes the orders of all and takes the payments; needs ledger.kind = \"redis\". One data_dir makes the orders of a stock.",
     ),
     key(
         "ops",

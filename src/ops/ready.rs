@@ -52,7 +52,7 @@ const RULES: &[Rule] = &[
         applies: |addr| addr == Addr::Owner,
         sample: "weir_ledger_serving",
         wanted: 1,
-        why: "it is still recovering from its journal; or Redis holds the ledger, and cannot be asked or is not the server that was trusted (weir_redis_* say which)",
+        why: "it is still recovering from its journal; or Redis holds the ledger, and cannot be asked, is not the server that was trusted (weir_redis_* say which), or `weir worker` has put nothing on sale there yet",
         needs_restart: false,
     },
     Rule {

@@ -1,10 +1,11 @@
-//! `weir serve`: opens the stores, starts every part on its thread, tells when it serves, and ends in order.
+//! `weir serve` and `weir worker`: opens the stores, starts every part on its thread, tells when it serves, and ends in order.
 //!
 //! Called by the command line. Parts: shards (the driver that was chosen, pinned), owner, ledger store, worker, order store,
-//! log (mailbox threads), ops (the same driver). They end in stages, so that each finds the parts it needs alive: shards, worker, owner, rest.
+//! log (mailbox threads), ops (the same driver); an instance whose orders are made elsewhere has no worker and no order store. They end in stages, so that each finds the parts it needs alive: shards, worker, owner, rest.
 
 mod error;
 mod files;
+mod hall;
 mod planted;
 mod probe;
 mod redis;
@@ -14,6 +15,7 @@ mod stores;
 
 pub use error::ServeError;
 
+use self::hall::{Hall, News, Stage, name_of};
 use self::probe::Missing;
 use self::redis::Trusted;
 use self::resolver::Resolver;
@@ -31,7 +33,6 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_core::ledger::owner::{Owner, OwnerConfig};
 use weir_core::limit::deny::DenyList;
@@ -39,17 +40,11 @@ use weir_core::limit::lease::ShardId;
 use weir_core::limits::REDIS_NODES_MAX;
 use weir_core::mail::Addr;
 use weir_core::order::worker::Worker;
-use weir_core::port::Handler;
 use weir_core::redis::clerk::{Clerk, ClerkConfig};
 use weir_core::redis::desk::DeskConfig;
-use weir_io::choice::{self, DriverKind};
-use weir_io::drain::DrainSwitch;
 use weir_io::driver::DriverConfig;
-use weir_io::error::DriverError;
-use weir_io::mailbox::{MailboxConfig, run_mailbox};
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
-use weir_io::stats::DriverStats;
 use weir_io::{affinity, clock, rlimit, signals};
 
 /// How long the parts may take until `/readyz` is 200: recovery reads the whole journal.
@@ -61,21 +56,6 @@ const UNRESTRICTED_NOTE: &str = "this kernel cannot restrict io_uring to the ope
 
 /// The worker numbers its batches by its boot number, shifted left by 40: 24 bits fit.
 const WORKER_BOOT_MASK: u64 = (1 << 24) - 1;
-
-/// What a thread says when it ends.
-type Ended = (Addr, Result<(), DriverError>);
-
-/// Something that the waiting main thread hears of.
-enum News {
-    Ended(Ended),
-    Signal,
-}
-
-/// Threads that end together.
-struct Stage {
-    drain: Arc<DrainSwitch>,
-    threads: Vec<JoinHandle<()>>,
-}
 
 /// A running server.
 pub struct Server {
@@ -90,99 +70,6 @@ pub struct Server {
     pub notes: Vec<String>,
     /// The data directory's, where no ledger's store holds it.
     _lock: Option<DirLock>,
-}
-
-/// What every part's thread needs.
-struct Hall {
-    post: Arc<PostOffice>,
-    news: Sender<News>,
-    /// Of the parts without a core of their own, which share one.
-    stats: Arc<DriverStats>,
-    /// Of each shard its own, so that no shard writes to another's cache lines.
-    shard_stats: Vec<Arc<DriverStats>>,
-    /// What carries the parts with sockets.
-    kind: DriverKind,
-}
-
-impl Hall {
-    fn stage(&self) -> Stage {
-        Stage {
-            drain: Arc::new(DrainSwitch::new(Arc::clone(&self.post))),
-            threads: Vec::new(),
-        }
-    }
-
-    /// Runs a part that has only mail.
-    fn mailbox(
-        &self,
-        stage: &mut Stage,
-        addr: Addr,
-        handler: Box<dyn Handler>,
-    ) -> Result<(), ServeError> {
-        let (post, drain, stats) = (
-            Arc::clone(&self.post),
-            Arc::clone(&stage.drain),
-            Arc::clone(&self.stats),
-        );
-        self.spawn(stage, addr, move || {
-            run_mailbox(
-                MailboxConfig { addr, cpu: None },
-                handler,
-                post,
-                drain,
-                stats,
-            )
-        })
-    }
-
-    /// Runs a part that has sockets.
-    fn sockets(
-        &self,
-        stage: &mut Stage,
-        config: DriverConfig,
-        handler: Box<dyn Handler>,
-    ) -> Result<(), ServeError> {
-        let stats = match config.addr {
-            Addr::Shard(shard) => &self.shard_stats[usize::from(shard.0)],
-            _ => &self.stats,
-        };
-        let (post, drain, stats) = (
-            Arc::clone(&self.post),
-            Arc::clone(&stage.drain),
-            Arc::clone(stats),
-        );
-        let kind = self.kind;
-        self.spawn(stage, config.addr, move || {
-            choice::run(kind, config, handler, post, drain, stats)
-        })
-    }
-
-    fn spawn(
-        &self,
-        stage: &mut Stage,
-        addr: Addr,
-        run: impl FnOnce() -> Result<Box<dyn Handler>, DriverError> + Send + 'static,
-    ) -> Result<(), ServeError> {
-        let news = self.news.clone();
-        let body = move || {
-            let result = run().map(drop);
-            // The main thread hears it, unless it has gone: then nobody needs to.
-            let _ = news.send(News::Ended((addr, result)));
-        };
-        let thread = std::thread::Builder::new()
-            .name(name_of(addr))
-            .spawn(body)
-            .map_err(ServeError::Thread)?;
-        stage.threads.push(thread);
-        Ok(())
-    }
-}
-
-fn name_of(addr: Addr) -> String {
-    match addr {
-        Addr::Shard(shard) => format!("weir-shard-{}", shard.0),
-        other => format!("weir-{}", format!("{other:?}").to_lowercase()),
-    }
 }
 
 /// Opens the stores, binds the sockets, starts every part and waits until all of them serve.
@@ -206,7 +93,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         mut notes,
     } = Stores::open(plan)?;
     notes.extend(chosen.note);
-    notes.extend(bounded.as_ref().map(|(_, note)| note.clone()));
+    notes.extend(bounded.iter().map(|(_, note)| note.clone()));
     let audit = AuditLog::open(&plan.ops.audit_log)?;
     let deny = DenyBook::open(&plan.deny.subjects, &plan.deny.file)?;
     let denied = Arc::new(deny.list(clock::read().wall));
@@ -219,7 +106,8 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     let shards: Vec<Addr> = (0..plan.shards_count)
         .map(|shard| Addr::Shard(ShardId(shard)))
         .collect();
-    let mut parts = vec![Addr::Owner, Addr::Worker, Addr::OrderStore, Addr::Ops];
+    let mut parts = vec![Addr::Owner, Addr::Ops];
+    parts.extend(orders.iter().flat_map(|_| [Addr::Worker, Addr::OrderStore]));
     parts.push(match ledger {
         Some(_) => Addr::Store,
         None => Addr::Resolver,
@@ -269,13 +157,16 @@ fn start_stores(
     hall: &Hall,
     stage: &mut Stage,
     ledger: Option<LedgerStore>,
-    orders: OrderStore,
+    orders: Option<OrderStore>,
 ) -> Result<(), ServeError> {
     match ledger {
         Some(ledger) => hall.mailbox(stage, Addr::Store, Box::new(ledger))?,
         None => hall.mailbox(stage, Addr::Resolver, Box::new(Resolver))?,
     }
-    hall.mailbox(stage, Addr::OrderStore, Box::new(orders))
+    match orders {
+        Some(orders) => hall.mailbox(stage, Addr::OrderStore, Box::new(orders)),
+        None => Ok(()), // another process makes the orders
+    }
 }
 
 fn seed() -> Result<u64, ServeError> {
@@ -283,7 +174,7 @@ fn seed() -> Result<u64, ServeError> {
     Ok(u64::from_le_bytes(random))
 }
 
-/// The ledger's owner and the orders' worker: what decides, and has only mail.
+/// The ledger's owner, or its clerk, and the orders' worker where orders are made here.
 fn start_deciders(
     plan: &Plan,
     hall: &Hall,
@@ -302,6 +193,9 @@ fn start_deciders(
             hall.mailbox(owner, Addr::Owner, Box::new(Owner::new(owner_config)))?;
         }
     }
+    if !plan.shard.role.makes_orders() {
+        return Ok(());
+    }
     let boot = (seed()? & WORKER_BOOT_MASK) as u32;
     let orders = Worker::new(Arc::clone(&plan.sale), boot);
     hall.mailbox(worker, Addr::Worker, Box::new(orders))
@@ -319,6 +213,7 @@ fn start_clerk(
         sale: Arc::clone(&plan.sale),
         plans: redis.steps.clone(),
         never_open: trusted.never_open,
+        opens_skus: plan.shard.role.makes_orders(),
         shards_count: plan.shards_count,
         boot: now.wall.0,
         seed: seed()?,
@@ -389,7 +284,8 @@ fn ops_config(
     (audit, deny): (AuditLog, DenyBook),
     shards: &[Addr],
 ) -> Result<OpsConfig, ServeError> {
-    let mut parts = vec![Addr::Owner, Addr::Worker];
+    let mut parts = vec![Addr::Owner];
+    parts.extend(plan.shard.role.makes_orders().then_some(Addr::Worker));
     parts.extend(plan.redis.is_none().then_some(Addr::Store));
     parts.extend(shards);
     parts.extend((plan.log != LogTarget::Off).then_some(Addr::Log));

@@ -10,8 +10,8 @@ use crate::store::{DirLock, LedgerStore, take_directory};
 pub(super) struct Stores {
     /// The embedded ledger's; `None`: Redis holds the ledger.
     pub ledger: Option<LedgerStore>,
-    /// The orders.
-    pub orders: OrderStore,
+    /// The orders; `None`: another process makes them.
+    pub orders: Option<OrderStore>,
     /// Of the data directory, where no ledger's store holds it.
     pub lock: Option<DirLock>,
     /// What of Redis is trusted.
@@ -34,13 +34,22 @@ impl Stores {
             let notes = files::rehearse(plan, &ledger)?;
             return Ok(Self {
                 ledger: Some(ledger), // it holds the lock itself
-                orders,
+                orders: Some(orders),
                 lock: None,
                 trusted: Trusted::default(),
                 notes,
             });
         };
         let mut seen = redis::examine(plan_redis)?;
+        if !plan.shard.role.makes_orders() {
+            return Ok(Self {
+                ledger: None,
+                orders: None,
+                lock: None, // nothing is kept in the directory
+                trusted: Trusted::of(&seen),
+                notes: seen.notes,
+            });
+        }
         let lock = take_directory(dir)?;
         let orders = planted::open_orders(&plan.store.orders())?;
         redis::pair(plan_redis, &seen, &orders)?;
@@ -48,7 +57,7 @@ impl Stores {
         let trusted = redis::trust(plan_redis, &seen, &orders, &mut notes)?;
         Ok(Self {
             ledger: None,
-            orders,
+            orders: Some(orders),
             lock: Some(lock),
             trusted,
             notes,

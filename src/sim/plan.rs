@@ -12,7 +12,7 @@ use weir_core::limit::rule::{Kind, Rule};
 use weir_core::order::contract::Money;
 use weir_core::rng::Rng;
 use weir_core::sale::{Activity, Sale, Sku};
-use weir_core::shard::config::{BanLimits, KeyedLimit, ShardConfig};
+use weir_core::shard::config::{BanLimits, KeyedLimit, Role, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_core::time::{NS_PER_MS, WallMs};
 use weir_proto::addr::{Cidr, Source};
@@ -425,6 +425,7 @@ fn draw_shard(
         log_refused_every: 0,
         log_failed_every: 0,
         is_ledger_remote: false,
+        role: Role::Whole,
         user_hash_key: [3; 32],
     }
 }

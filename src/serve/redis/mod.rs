@@ -104,6 +104,17 @@ pub(super) struct Trusted {
     pub never_open: Vec<SkuKey>,
 }
 
+impl Trusted {
+    /// Of a server whose orders are not here.
+    pub fn of(seen: &Seen) -> Self {
+        let history = seen.history.as_ref();
+        Self {
+            history: history.and_then(|history| IdText::new(history.as_bytes())),
+            never_open: Vec::new(),
+        }
+    }
+}
+
 /// Looks at what the orders know: stock that is gone is told in `notes`, and numbers of orders are not given again.
 ///
 /// # Errors
@@ -114,11 +125,7 @@ pub(super) fn trust(
     orders: &OrderStore,
     notes: &mut Vec<String>,
 ) -> Result<Trusted, ServeError> {
-    let history = seen.history.as_ref();
-    let mut trusted = Trusted {
-        history: history.and_then(|history| IdText::new(history.as_bytes())),
-        never_open: Vec::new(),
-    };
+    let mut trusted = Trusted::of(seen);
     for steps in &plan.steps {
         let Some(last) = orders.last_reservation(steps.sku)? else {
             continue;

@@ -418,7 +418,7 @@ impl Shard {
 
     /// Draws ahead of need, at the turn's end, never in a request.
     pub(super) fn draw_leases(&mut self, now: Now, fx: &mut Effects) {
-        if self.draining {
+        if self.draining || !self.config.role.sells() {
             return;
         }
         for state in self.skus.states_mut() {

@@ -59,6 +59,30 @@ pub struct BanLimits {
     pub slots: usize,
 }
 
+/// What a process does of a sale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// It sells and makes the orders.
+    #[default]
+    Whole,
+    /// It sells; another process makes the orders, and takes the payments.
+    Sells,
+    /// It makes the orders, takes the payments and tells how requests stand; it sells nothing.
+    MakesOrders,
+}
+
+impl Role {
+    /// True when submits are decided here.
+    pub const fn sells(self) -> bool {
+        !matches!(self, Self::MakesOrders)
+    }
+
+    /// True when orders are made here.
+    pub const fn makes_orders(self) -> bool {
+        !matches!(self, Self::Sells)
+    }
+}
+
 /// Everything that a shard needs. `Debug` shows no key, salt or seed.
 #[derive(Clone)]
 pub struct ShardConfig {
@@ -121,6 +145,8 @@ pub struct ShardConfig {
     /// The ledger is reached over a network: an ask whose answer was lost may still be carried out later, so its fate is
     /// looked up with a tombstone, and it keeps its place until something is known (design §12.5).
     pub is_ledger_remote: bool,
+    /// What this process does: submits or payments that belong elsewhere are refused as they are read.
+    pub role: Role,
     /// A submit's or status query's whole time (J5).
     pub request_budget_ms: u64,
     /// A payment callback's whole time.

@@ -26,6 +26,15 @@ use weir_proto::limits::{BODY_BYTES_MAX, DEVICE_BYTES_MAX, SIGNATURE_BYTES_MAX, 
 use weir_proto::payment::verify_callback;
 use weir_proto::submit::Submit;
 
+/// What a process that makes the orders says to a submit.
+const SELLS_NOTHING: &str =
+    "this process makes the orders and sells nothing; send submits to the instances that do";
+/// What a process that makes no orders says to a payment.
+const MAKES_NO_ORDERS: &str =
+    "no orders are made here; send payments to the listener of `weir worker`";
+/// When to come again with what belongs to another process: behind a proxy the next try may meet it.
+const ELSEWHERE_RETRY_MS: u64 = 1_000;
+
 /// The parts of the shard that reading works on.
 pub struct Intake<'a> {
     /// What the shard is made of.
@@ -264,6 +273,9 @@ impl Intake<'_> {
             });
         }
         match route {
+            Route::Submit(_) if !self.config.role.sells() => {
+                self.elsewhere(Reason::ModeQueueOnly, SELLS_NOTHING)
+            }
             Route::Submit(path_id) => self.submit(client, path_id, request),
             Route::Status {
                 activity,
@@ -283,11 +295,22 @@ impl Intake<'_> {
             Route::BadRequestId => self
                 .staged
                 .keep_answer(Reply::new(Reason::InvalidRequestId)),
+            Route::Payment if !self.config.role.makes_orders() => {
+                self.elsewhere(Reason::PaymentUnavailable, MAKES_NO_ORDERS)
+            }
             Route::Payment => self.payment(now, request),
             Route::Server | Route::Unknown => {
                 self.staged.keep_answer(Reply::new(Reason::UnknownPath))
             }
         }
+    }
+
+    /// What another process does; whoever sends it again may meet that one.
+    fn elsewhere(&mut self, reason: Reason, detail: &str) -> Call {
+        self.staged.keep_answer(Reply {
+            retry_after_ms: Some(ELSEWHERE_RETRY_MS),
+            ..detailed(reason, &detail)
+        })
     }
 
     fn submit(&mut self, client: IpAddr, path_id: &[u8], request: &Request<'_>) -> Call {

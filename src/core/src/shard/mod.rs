@@ -163,10 +163,11 @@ impl Shard {
     }
 
     /// True when a submit can be granted: every SKU has a view, and has had tokens or a second to get some (a budget of
-    /// a few units an hour does not keep a server from being ready).
+    /// a few units an hour does not keep a server from being ready). A shard that sells nothing needs no tokens.
     pub fn is_ready(&self, now: Now) -> bool {
         self.views_since.is_some_and(|since| {
-            now.mono >= since.plus_ms(FIRST_TOKENS_MS)
+            !self.config.role.sells()
+                || now.mono >= since.plus_ms(FIRST_TOKENS_MS)
                 || self
                     .skus
                     .states()

@@ -14,7 +14,7 @@ use weir_core::order::contract::Money;
 use weir_core::port::{CloseCause, ConnId, Effects, Event, Handler, Input, Op};
 use weir_core::sale::{Activity, Sale, Sku};
 use weir_core::shard::Shard;
-use weir_core::shard::config::{BanLimits, KeyedLimit, RequestSignatures, ShardConfig};
+use weir_core::shard::config::{BanLimits, KeyedLimit, RequestSignatures, Role, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_core::time::{Mono, Now, WallMs};
 use weir_core::view::{SkuView, WinnersFilter};
@@ -139,6 +139,7 @@ pub fn config() -> ShardConfig {
         log_refused_every: 0,
         log_failed_every: 0,
         is_ledger_remote: false,
+        role: Role::Whole,
         user_hash_key: [3; 32],
     }
 }

@@ -38,6 +38,9 @@ pub struct ClerkConfig {
     pub plans: Vec<StepPlan>,
     /// SKUs that are never put on sale by this run: orders of them exist, so what Redis does not have it has lost.
     pub never_open: Vec<SkuKey>,
+    /// What is not there is put on sale, and a changed policy taken over. Only by who makes the orders: nobody else
+    /// knows whether a stock that is not there was sold before.
+    pub opens_skus: bool,
     /// Shards 0..this get views and leases.
     pub shards_count: u16,
     /// This run of the instance: larger than any before.
@@ -247,6 +250,7 @@ impl Clerk {
     ) {
         let sale = Arc::clone(&self.config.sale);
         let (boot, own_ask) = (self.config.boot, self.next_own_ask);
+        let opens_skus = self.config.opens_skus;
         let is_lost = self.config.never_open.contains(&sku) || self.desk.has_changed(sku);
         let Some((_, spec)) = sale.sku(sku) else {
             return;
@@ -262,7 +266,8 @@ impl Clerk {
         let wants_reopening = state.is_some_and(|state| state.sold_out && state.books.free > 0)
             && desked.frozen.is_empty();
         let is_opening = desked.opening_until.is_some_and(|until| now.mono < until);
-        let name = open_name(state.as_ref(), spec, boot).filter(|_| !is_opening && !is_lost);
+        let may_open = opens_skus && !is_opening && !is_lost;
+        let name = open_name(state.as_ref(), spec, boot).filter(|_| may_open);
         if let Some(name) = name {
             let deadline = now.mono.plus_ms(CLERK_ASK_MS);
             desked.opening_until = Some(deadline);
