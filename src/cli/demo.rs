@@ -2,6 +2,7 @@
 
 use super::{CliError, print};
 use crate::config::Host;
+use crate::demo::fleet::RedisChoice;
 use crate::demo::{self, DemoConfig, DemoError, Live, limits};
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use weir_io::choice::Wanted;
 /// it prints what each kind was answered and compares ledger, orders and what the buyers were told.
 #[derive(clap::Args, Clone, Debug)]
 #[command(
-    after_help = "Examples:\n  weir demo\n  weir demo --buyers 100000 --stock 1000 --shards 2\n  weir demo --json --keep /tmp/sale\n\nExit codes: 0 every promise held, 1 one broke, 2 this machine cannot run it, 78 not with the driver that was asked for."
+    after_help = "Examples:\n  weir demo\n  weir demo --buyers 100000 --stock 1000 --shards 2\n  weir demo --json --keep /tmp/sale\n  weir demo --redis auto --instances 2   two instances and a worker on one stock in a private Redis\n\nExit codes: 0 every promise held, 1 one broke, 2 this machine cannot run it, 78 not with the driver that was asked for."
 )]
 pub struct DemoArgs {
     /// How many buyers come.
@@ -33,6 +34,12 @@ pub struct DemoArgs {
     /// Which crowd: the same number makes the same buyers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Keep the stock in Redis: `auto` starts a private one, or HOST:PORT
+    #[arg(long, value_name = "URL", value_parser = RedisChoice::read)]
+    pub redis: Option<RedisChoice>,
+    /// How many instances of `weir serve` sell the stock beside one `weir worker`; needs --redis
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "redis", value_parser = clap::value_parser!(u16).range(1..=limits::INSTANCES_MAX))]
+    pub instances: u16,
     /// End with one JSON object on the last line.
     #[arg(long)]
     pub json: bool,
@@ -73,6 +80,7 @@ pub fn run(args: &DemoArgs) -> Result<(), CliError> {
             .shards
             .unwrap_or(cores_left.min(crate::config::ceilings::SHARDS_MAX) as u16),
         seed: args.seed,
+        shared: args.redis.clone().map(|redis| (redis, args.instances)),
         keep: args.keep.clone(),
         #[cfg(any(debug_assertions, weir_planted))]
         plant: args.plant,

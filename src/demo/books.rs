@@ -1,4 +1,4 @@
-//! The books after the sale: read from the two files by plain SQL and by reconcile, and held against what buyers were told.
+//! The books after the sale: read from the two files (or Redis and the orders' file) by plain SQL and by reconcile, and held against what buyers were told.
 
 use super::DemoError;
 use super::tally::Told;
@@ -6,10 +6,8 @@ use crate::config::Plan;
 use crate::orders::facts::LedgerFacts;
 use crate::orders::report::Report;
 use crate::orders::{reconcile::reconcile, schema};
-use crate::store::read_image;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
-use weir_core::ledger::{LedgerConfig, recover};
 use weir_proto::answer::RequestState;
 
 /// Orders of a user beyond the first that are alive. README shows it.
@@ -38,18 +36,19 @@ pub struct Books {
     pub untrue_ends: u64,
 }
 
-/// Reads both files; the server has ended.
+/// Reads the ledger and the orders; the servers have ended.
 /// # Errors
 /// A file cannot be read.
 pub fn read(plan: &Plan, told: &[Told]) -> Result<Books, DemoError> {
-    let image = read_image(&plan.store.dir).map_err(DemoError::input)?;
-    let recovered =
-        recover(LedgerConfig::of_sale(&plan.sale, 0), &image).map_err(DemoError::input)?;
+    let facts = match &plan.redis {
+        Some(redis) => crate::serve::redis_books(redis).map_err(DemoError::input)?,
+        None => LedgerFacts::read(&plan.store.dir, &plan.sale).map_err(DemoError::input)?,
+    };
     let path = plan.store.orders();
     let orders = schema::open_to_read(&path).map_err(DemoError::input)?;
     let of_sql = |error: rusqlite::Error| DemoError::Input(format!("{}: {error}", path.display()));
     let mut books = Books {
-        report: reconcile(&LedgerFacts::of(&recovered.ledger), &orders).map_err(of_sql)?,
+        report: reconcile(&facts, &orders).map_err(of_sql)?,
         ..Books::default()
     };
     let number = |sql: &str| {

@@ -6,7 +6,7 @@
 use super::act::{Act, ActId, Acts, Cue, Move, Stage};
 use super::kinds::Kind;
 use super::limits::{
-    ACTS_MAX, CLOCK_SLACK_MS, LIMBO_MS, REOPENING_MS, RETURNING_EXTRA, RETURNING_PER_UNIT_PERCENT,
+    ACTS_MAX, CLOCK_SLACK_MS, LIMBO_MS, PAYMENT_LANES, RETURNING_EXTRA, RETURNING_PER_UNIT_PERCENT,
     UNPAID_TIMEOUT_MS,
 };
 use super::parts::Parts;
@@ -41,6 +41,10 @@ pub struct Cast {
     pub restock: u64,
     /// Draws the kinds.
     pub seed: u64,
+    /// The first of the [`PAYMENT_LANES`] that payments go by, where another process takes them.
+    pub payments_from: Option<u32>,
+    /// From a release or restock to the reopening seen by everybody.
+    pub reopening_ms: u64,
 }
 
 /// The crowd.
@@ -208,12 +212,12 @@ impl Crowd {
             Phase::Restocking if self.live.restocked.load(Ordering::Acquire) => {
                 self.enter(now, Phase::Restocked);
             }
-            Phase::Restocked if waited(REOPENING_MS) => {
+            Phase::Restocked if waited(self.cast.reopening_ms) => {
                 self.returning_left = returning(self.cast.restock);
                 self.enter(now, Phase::FirstReturn);
             }
             Phase::FirstReturn if self.nobody_returns() => self.enter(now, Phase::Unpaid),
-            Phase::Unpaid if self.open_unpaid == 0 && waited(REOPENING_MS) => {
+            Phase::Unpaid if self.open_unpaid == 0 && waited(self.cast.reopening_ms) => {
                 self.returning_left = returning(self.closed);
                 self.enter(now, Phase::SecondReturn);
             }
@@ -238,6 +242,14 @@ impl Crowd {
 
     fn place(&self, cue: Cue) -> (Place, Then) {
         let act = self.acts.get(cue.act);
+        if let Some(first) = self.cast.payments_from
+            && cue.step.is_payment()
+        {
+            return (
+                Place::On(LaneId(first + act.buyer % PAYMENT_LANES)),
+                Then::Stay,
+            );
+        }
         match cue.step {
             Move::First if is_rough(act) => (Place::On(ROUGH_LANE), Then::Await),
             Move::SecondClick | Move::Again | Move::AgainLater => {

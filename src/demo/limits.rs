@@ -13,6 +13,8 @@ pub const CONNECTIONS: u32 = 256;
 /// Buyers whose requests are under way on one connection at one time, as behind a shop's proxy. With it a million
 /// requests cost half the system calls, and the demo ends in its minute on a busy machine, too.
 pub const PIPELINE: u32 = 4;
+/// What one server's ledger can take in any case: nobody is held back by it.
+pub const BUDGET_PER_S: u64 = 1_000_000;
 /// Buyers who wait (for an answer, for a told pause) at one time beside the winners; when full nobody new comes.
 pub const ACTS_MAX: usize = 32 * 1024;
 /// Buyers who lost and may come back, for each unit restocked or reopened.
@@ -25,6 +27,15 @@ pub const RESTOCK_DIVISOR: u64 = 20;
 pub const UNPAID_TIMEOUT_MS: u64 = 5_000;
 /// Clocks differ by the rounding of milliseconds and by slewing; nothing happens earlier than this before its time.
 pub const CLOCK_SLACK_MS: u64 = 100;
+/// Connections of the crowd to `weir worker`, which takes the payments.
+pub const PAYMENT_LANES: u32 = 8;
+/// Most instances on one stock: each is a process with its threads on this one machine.
+pub const INSTANCES_MAX: i64 = 8;
+/// Where instances share a stock the budget lets it out in so many seconds, so that it is what holds buyers back.
+pub const SHARED_RUSH_S: u64 = 4;
+/// As `REOPENING_MS` where the stock is in Redis: a reopening is seen within a second when every push is lost, and a
+/// machine that runs all of it is slow.
+pub const SHARED_REOPENING_MS: u64 = 2_000;
 /// From a release or restock to the reopening seen by every shard (weir-core `limits::REOPEN_TICK_MS`), with room.
 pub const REOPENING_MS: u64 = 600;
 /// A request that is not terminal so long after the last buyer came is in limbo (design §12.7).

@@ -7,6 +7,7 @@
 mod act;
 mod books;
 mod crowd;
+pub mod fleet;
 mod kinds;
 pub mod limits;
 mod parts;
@@ -23,20 +24,21 @@ pub use report::{BooksReport, DemoReport, KindReport, LatencyReport};
 pub use tally::{Live, Phase};
 
 use crowd::{Cast, Crowd};
+use fleet::{BudgetReport, Fleet, Home, RedisChoice};
 use limits::{
-    BUYERS_MAX, BUYERS_PER_UNIT_MIN, CONNECTIONS, PIPELINE, RESTOCK_DIVISOR, STALL_MS, STOCK_MAX,
+    BUDGET_PER_S, BUYERS_MAX, BUYERS_PER_UNIT_MIN, CONNECTIONS, PAYMENT_LANES, PIPELINE,
+    REOPENING_MS, RESTOCK_DIVISOR, SHARED_REOPENING_MS, SHARED_RUSH_S, STALL_MS, STOCK_MAX,
     STOCK_MIN,
 };
 use report::Facts;
 use scene::{Scene, Size};
-use server::Server;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tally::{Shelf, Tally};
-use weir_bench::client::{Client, ClientConfig};
+use weir_bench::client::{Client, ClientConfig, Kept};
 use weir_core::mail::Addr;
 use weir_io::choice::{self, DriverKind};
 use weir_io::drain::DrainSwitch;
@@ -61,6 +63,8 @@ pub struct DemoConfig {
     pub driver: DriverKind,
     /// The crowd's seed.
     pub seed: u64,
+    /// The Redis that holds the stock, and how many instances sell it; `None`: one process does all.
+    pub shared: Option<(RedisChoice, u16)>,
     /// Where to keep the files; `None`: a temporary directory.
     pub keep: Option<PathBuf>,
     /// The fault put into the files on purpose.
@@ -100,28 +104,43 @@ pub fn run(config: &DemoConfig, mut look: impl FnMut(&Live)) -> Result<DemoRepor
     check(config)?;
     let cpus = weir_io::affinity::allowed_cpus().map_err(DemoError::input)?;
     weir_io::rlimit::raise_open_files().map_err(DemoError::input)?;
+    let home = config.shared.as_ref();
+    let home = home.map(|(choice, _)| Home::open(choice)).transpose()?;
+    let shared = config.shared.as_ref().zip(home.as_ref());
     let size = Size {
         stock: config.stock,
         shards: config.shards,
         driver: config.driver,
         connections: CONNECTIONS,
+        budget_per_s: match shared {
+            Some(_) => config.stock / SHARED_RUSH_S,
+            None => BUDGET_PER_S,
+        },
+        shared: shared.map(|((_, instances), home)| (home.at().to_owned(), *instances)),
     };
+    let budget_per_s = size.budget_per_s;
     let scene = Scene::make(config.keep.as_deref(), size)?;
     // With two cores the server has one for all its threads and the crowd has the other.
-    let server_cpu = (cpus.len() >= 2 && config.shards == 1).then(|| cpus[0]);
+    let is_pinned = cpus.len() >= 2 && config.shards == 1 && shared.is_none();
+    let server_cpu = is_pinned.then(|| cpus[0]);
     let crowd_cpu = (cpus.len() >= 2).then(|| cpus[cpus.len() - 1]);
-    let mut server = Server::start(&scene.file(), server_cpu)?;
+    let mut fleet = Fleet::start(&scene, server_cpu)?;
     let restock = config.stock / RESTOCK_DIVISOR;
     let cast = Cast {
         buyers: config.buyers,
         stock: config.stock,
         restock,
         seed: config.seed,
+        payments_from: fleet.payments().map(|_| CONNECTIONS - PAYMENT_LANES),
+        reopening_ms: match shared {
+            Some(_) => SHARED_REOPENING_MS,
+            None => REOPENING_MS,
+        },
     };
-    let load = Load::start(&scene, &server, cast, (config.driver, crowd_cpu))?;
-    let watched = watch(&mut server, &load, restock, &mut look)?;
+    let load = Load::start(&scene, &fleet, cast, (config.driver, crowd_cpu))?;
+    let watched = watch(&mut fleet, &load, (restock, budget_per_s), &mut look)?;
     let tally = load.end()?;
-    let server_end = server.stop();
+    let server_ends = fleet.stop();
     #[cfg(any(debug_assertions, weir_planted))]
     if let Some(plant) = config.plant {
         books::plant(&scene.plan, plant)?;
@@ -132,12 +151,14 @@ pub fn run(config: &DemoConfig, mut look: impl FnMut(&Live)) -> Result<DemoRepor
         stock: config.stock,
         restocked: watched.restocked,
         shards: config.shards,
+        instances: scene.sellers.len() as u16, // at most INSTANCES_MAX
+        budget: watched.budget.filter(|_| scene.worker.is_some()),
         driver: config.driver.name(),
         seed: config.seed,
         server_cpu_us: watched.cpu_us,
         server_requests: watched.requests,
         seconds: started.elapsed().as_secs_f64(),
-        server_end,
+        server_ends,
     };
     let mut report = DemoReport::new(facts, &tally, &books);
     if report.broken.is_empty() {
@@ -177,12 +198,14 @@ struct Load {
 impl Load {
     fn start(
         scene: &Scene,
-        server: &Server,
+        fleet: &Fleet,
         cast: Cast,
         (kind, cpu): (DriverKind, Option<usize>),
     ) -> Result<Self, DemoError> {
         let start_ms = weir_io::clock::read().wall.0;
-        let words = Words::new(&scene.plan, server.listen.to_string(), cast.seed, start_ms);
+        let listens = fleet.listens();
+        let host = listens[0].to_string();
+        let words = Words::new(&scene.plan, host, cast.seed, start_ms);
         let mut words = words.ok_or_else(|| {
             DemoError::Input(
                 "the demo's own configuration has no sale or no payment key".to_owned(),
@@ -191,7 +214,13 @@ impl Load {
         words.check().map_err(DemoError::input)?;
         let (live, shelf) = (Arc::new(Live::default()), Arc::new(Shelf::default()));
         let crowd = Crowd::new(cast, words, Arc::clone(&live), Arc::clone(&shelf));
-        let mut engine = ClientConfig::new(server.listen, CONNECTIONS);
+        let mut engine = ClientConfig::new(listens[0], CONNECTIONS);
+        engine.others = listens[1..].to_vec();
+        let kept = |target| Kept {
+            lanes: PAYMENT_LANES,
+            target,
+        };
+        engine.kept = fleet.payments().map(kept);
         engine.sources = ClientConfig::loopback_sources(CONNECTIONS);
         engine.seed = cast.seed;
         engine.pipeline_max = PIPELINE;
@@ -247,20 +276,22 @@ struct Watched {
     cpu_us: u64,
     requests: u64,
     restocked: u64,
+    budget: Option<BudgetReport>,
 }
 
 /// Waits for the crowd's end; restocks when everybody came; ends a load that hangs.
 fn watch(
-    server: &mut Server,
+    fleet: &mut Fleet,
     load: &Load,
-    restock: u64,
+    (restock, budget_per_s): (u64, u64),
     look: &mut impl FnMut(&Live),
 ) -> Result<Watched, DemoError> {
-    let cpu_before = server.cpu_us();
+    let cpu_before = fleet.cpu_us();
     let mut watched = Watched {
         cpu_us: 0,
         requests: 0,
         restocked: 0,
+        budget: None,
     };
     let (mut answered, mut news) = (0, Instant::now());
     while !load.thread.is_finished() {
@@ -270,21 +301,21 @@ fn watch(
         if now_answered != answered {
             (answered, news) = (now_answered, Instant::now());
         }
-        let ended = server.ended();
+        let ended = fleet.ended();
         if ended.is_some() || news.elapsed() > Duration::from_millis(STALL_MS) {
             load.drain.throw();
         }
-        if let Some(status) = ended {
+        if let Some((status, said)) = ended {
             return Err(DemoError::Input(format!(
-                "the server ended in the middle of the sale with {status}:\n{}",
-                server.last_words()
+                "the server ended in the middle of the sale with {status}:\n{said}"
             )));
         }
         if load.live.phase() == Phase::Restocking && watched.restocked == 0 {
-            watched.cpu_us = server.cpu_us().saturating_sub(cpu_before);
+            watched.cpu_us = fleet.cpu_us().saturating_sub(cpu_before);
             watched.requests = now_answered;
             let body = format!("{{\"request_id\":\"demo-restock-1\",\"units\":{restock}}}");
-            server.operate("/ops/v1/activities/1/skus/1/restock", &body)?;
+            watched.budget = Some(fleet.spent(budget_per_s)?);
+            fleet.operate("/ops/v1/activities/1/skus/1/restock", &body)?;
             watched.restocked = restock;
             load.live.restocked.store(true, Ordering::Release);
         }

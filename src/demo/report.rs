@@ -1,6 +1,7 @@
 //! What the demo says at the end: for programs as JSON, for people as a funnel and a histogram, and which promises broke.
 
 use super::books::Books;
+use super::fleet::BudgetReport;
 use super::kinds::Kind;
 use super::tally::{CODES, Tally};
 use serde::Serialize;
@@ -54,8 +55,12 @@ pub struct DemoReport {
     pub latency_us: LatencyReport,
     /// The ledger's books.
     pub books: BooksReport,
-    /// Shards of the server.
+    /// Shards of each server.
     pub shards: u16,
+    /// Processes that sold.
+    pub instances: u16,
+    /// Where they share a stock: what they let pass together until the end of the rush.
+    pub budget: Option<BudgetReport>,
     /// What moved bytes, for server and crowd.
     pub driver: &'static str,
     /// The seed of the crowd.
@@ -116,8 +121,12 @@ pub struct Facts {
     pub stock: u64,
     /// Units put on sale again.
     pub restocked: u64,
-    /// Shards.
+    /// Shards of each server.
     pub shards: u16,
+    /// Processes that sold.
+    pub instances: u16,
+    /// What they let pass, where they share a budget.
+    pub budget: Option<BudgetReport>,
     /// Driver.
     pub driver: &'static str,
     /// Seed.
@@ -128,8 +137,8 @@ pub struct Facts {
     pub server_requests: u64,
     /// Wall time so far.
     pub seconds: f64,
-    /// What was wrong with the server's end.
-    pub server_end: Option<String>,
+    /// What was wrong with the servers' ends.
+    pub server_ends: Vec<String>,
 }
 
 impl DemoReport {
@@ -179,17 +188,19 @@ impl DemoReport {
             },
             books: totals,
             shards: facts.shards,
+            instances: facts.instances,
+            budget: facts.budget,
             driver: facts.driver,
             seed: facts.seed,
             broken: Vec::new(),
             picture: tally.latency.picture(40),
         };
-        report.judge(tally, facts.server_end);
+        report.judge(tally, facts.server_ends);
         report
     }
 
     /// Names every promise that broke.
-    fn judge(&mut self, tally: &Tally, server_end: Option<String>) {
+    fn judge(&mut self, tally: &Tally, server_ends: Vec<String>) {
         let mut broken = Vec::new();
         for (count, what) in [
             (self.oversold, "units oversold"),
@@ -243,6 +254,9 @@ impl DemoReport {
                 broken.push(format!("no buyer of kind {kind} came"));
             }
         }
+        if let Some(budget) = &self.budget {
+            broken.extend(budget.broken());
+        }
         if tally.gave_up {
             broken.push("the demo gave up waiting before every story was told".to_owned());
         }
@@ -252,7 +266,7 @@ impl DemoReport {
                 .iter()
                 .map(|words| format!("heard: {words}")),
         );
-        broken.extend(server_end);
+        broken.extend(server_ends);
         self.broken = broken;
     }
 
@@ -321,6 +335,13 @@ impl DemoReport {
             books.quarantined,
             self.orders
         )?;
+        self.write_promises(out)
+    }
+
+    fn write_promises(&self, out: &mut String) -> std::fmt::Result {
+        if let Some(budget) = &self.budget {
+            writeln!(out, "{budget}")?;
+        }
         writeln!(
             out,
             "oversold {}, double grants {}, lost orders {}, limbo {}, transport errors {}",

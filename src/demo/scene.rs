@@ -2,7 +2,7 @@
 
 use super::DemoError;
 use super::limits::UNPAID_TIMEOUT_MS;
-use crate::config::{self, Host, Plan};
+use crate::config::{self, Host, Plan, Setting};
 use crate::keys;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -16,13 +16,17 @@ use weir_io::choice::DriverKind;
 pub struct Scene {
     /// Where.
     pub dir: PathBuf,
-    /// The configuration, checked.
+    /// The configuration of who makes the orders, checked.
     pub plan: Plan,
+    /// Files of the processes that sell.
+    pub sellers: Vec<PathBuf>,
+    /// The file of `weir worker`; `None`: the one seller makes its orders itself.
+    pub worker: Option<PathBuf>,
     is_temporary: bool,
 }
 
 /// What the sale is like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Size {
     /// Units.
     pub stock: u64,
@@ -32,6 +36,10 @@ pub struct Size {
     pub driver: DriverKind,
     /// Connections of the load; each shard must take them all.
     pub connections: u32,
+    /// Submits per second that may ask the ledger.
+    pub budget_per_s: u64,
+    /// The Redis that holds the stock, and how many instances sell it; `None`: one process does all.
+    pub shared: Option<(String, u16)>,
 }
 
 impl Scene {
@@ -61,25 +69,40 @@ impl Scene {
             keys::create(&dir.join("keys").join(name)).map_err(DemoError::input)?;
         }
         let host = Host::read();
-        let file = dir.join("weir.toml");
-        let text = toml_text(WallMs(host.wall_ms), size)?;
-        let mut options = fs::OpenOptions::new();
-        let opened = options.write(true).create_new(true).mode(0o600).open(&file);
-        opened
-            .and_then(|mut opened| opened.write_all(text.as_bytes()))
-            .map_err(|error| failed(&file, error))?;
-        let plan = config::load(&file, &host).map_err(DemoError::input)?;
-        let is_temporary = keep.is_none();
+        let settings = settings(WallMs(host.wall_ms), &size)?; // once: all sell the same under the same names
+        let write = |name: &str, number: u16| {
+            let file = dir.join(format!("{name}.toml"));
+            let mut all = settings.clone();
+            if let Some((redis, instances)) = &size.shared {
+                all.extend(shared_settings(name, number, redis, *instances));
+            }
+            let text = config::starter(&all);
+            let mut options = fs::OpenOptions::new();
+            let opened = options.write(true).create_new(true).mode(0o600).open(&file);
+            opened
+                .and_then(|mut opened| opened.write_all(text.as_bytes()))
+                .map_err(|error| failed(&file, error))?;
+            Ok(file)
+        };
+        let (sellers, worker) = match size.shared {
+            None => (vec![write("weir", 0)?], None),
+            Some((_, instances)) => {
+                let numbers = 1..=instances;
+                let sellers = numbers.map(|number| write(&format!("instance-{number}"), number));
+                (
+                    sellers.collect::<Result<_, DemoError>>()?,
+                    Some(write("worker", 0)?),
+                )
+            }
+        };
+        let of_orders = worker.as_ref().unwrap_or(&sellers[0]);
         Ok(Self {
+            plan: config::load(of_orders, &host).map_err(DemoError::input)?,
             dir,
-            plan,
-            is_temporary,
+            sellers,
+            worker,
+            is_temporary: keep.is_none(),
         })
-    }
-
-    /// The configuration file.
-    pub fn file(&self) -> PathBuf {
-        self.dir.join("weir.toml")
     }
 
     /// Removes a temporary directory.
@@ -113,7 +136,7 @@ fn check_empty(dir: &Path) -> Result<(), DemoError> {
 
 /// `weir init`'s file with the demo's sizes. Limits per user are a real shop's; limits per address are wide, because
 /// half a thousand addresses stand for a million people; the budget is what the ledger can take.
-fn toml_text(now: WallMs, size: Size) -> Result<String, DemoError> {
+fn settings(now: WallMs, size: &Size) -> Result<Vec<Setting<'static>>, DemoError> {
     let mut settings = config::fresh_sale(now).map_err(DemoError::input)?;
     let text = |text: &str| format!("\"{text}\"");
     settings.extend([
@@ -141,7 +164,33 @@ fn toml_text(now: WallMs, size: Size) -> Result<String, DemoError> {
             "unpaid_timeout",
             text(&format!("{UNPAID_TIMEOUT_MS}ms")),
         ),
-        ("activity.sku", "budget", text("1000000/s")),
+        (
+            "activity.sku",
+            "budget",
+            text(&format!("{}/s", size.budget_per_s)),
+        ),
     ]);
-    Ok(config::starter(&settings))
+    Ok(settings)
+}
+
+/// What differs where several processes share a stock in `redis`; they stand in one directory.
+fn shared_settings(name: &str, number: u16, redis: &str, instances: u16) -> [Setting<'static>; 10] {
+    let text = |text: &str| format!("\"{text}\"");
+    [
+        ("ledger", "kind", text("redis")),
+        ("redis", "servers", format!("[{}]", text(redis))),
+        // A distribution's server has the number of a version with holes, and only the demo's own scripts run there.
+        ("redis", "accept_lua_holes", "true".to_owned()),
+        ("orders", "made_by", text("worker")),
+        ("limiter", "instance", text(&format!("demo-{number}"))),
+        ("limiter", "weights", instances.to_string()),
+        ("server", "data_dir", text(&format!("data/{name}"))),
+        (
+            "ops",
+            "audit_log",
+            text(&format!("data/{name}-audit.jsonl")),
+        ),
+        ("deny", "file", text(&format!("data/{name}-deny.jsonl"))),
+        ("log", "path", text(&format!("data/{name}.jsonl"))),
+    ]
 }

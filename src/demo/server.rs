@@ -31,13 +31,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it and waits until it serves. `cpu`: the only core of the whole process.
+    /// Starts `weir COMMAND --config CONFIG` and waits until it serves. `cpu`: the only core of the whole process.
     /// # Errors
     /// It does not start; with its own words.
-    pub fn start(config: &Path, cpu: Option<usize>) -> Result<Self, DemoError> {
+    pub fn start(name: &str, config: &Path, cpu: Option<usize>) -> Result<Self, DemoError> {
         let program = std::env::current_exe().map_err(DemoError::input)?;
         let mut command = Command::new(program);
-        command.arg("serve").arg("--config").arg(config);
+        command.arg(name).arg("--config").arg(config);
         command.stdin(Stdio::null());
         let mut server = Self::launch(command, cpu)?;
         server.wait_until_serving()?;
@@ -127,13 +127,24 @@ impl Server {
     /// # Errors
     /// No connection, or another status.
     pub fn operate(&self, path: &str, body: &str) -> Result<String, DemoError> {
+        self.ask_ops("POST", path, body)
+    }
+
+    /// The page of its metrics.
+    /// # Errors
+    /// No connection, or another status.
+    pub fn metrics(&self) -> Result<String, DemoError> {
+        self.ask_ops("GET", "/metrics", "")
+    }
+
+    fn ask_ops(&self, method: &str, path: &str, body: &str) -> Result<String, DemoError> {
         let ask = || -> std::io::Result<String> {
             let patience = Duration::from_secs(10);
             let mut socket = TcpStream::connect_timeout(&self.ops, patience)?;
             socket.set_read_timeout(Some(patience))?;
             write!(
                 socket,
-                "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
                 self.ops,
                 body.len(),
             )?;

@@ -14,6 +14,7 @@ mod sources;
 mod stores;
 
 pub use error::ServeError;
+pub use redis::books::read as redis_books;
 
 use self::hall::{Hall, News, Stage, name_of};
 use self::probe::Missing;

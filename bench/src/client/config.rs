@@ -1,14 +1,28 @@
 //! How the engine is set up, and what is refused.
 
+use super::workload::LaneId;
 use crate::limits::{CONNECTIONS_MAX, IN_FLIGHT_MAX, PIPELINE_MAX};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+
+/// Lanes for jobs that name them ([`super::Place::On`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// How many: fewer than all.
+    pub lanes: u32,
+    /// Where they go.
+    pub target: SocketAddr,
+}
 
 /// How the engine is set up. Start from [`ClientConfig::new`] and change what differs.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// The server.
     pub target: SocketAddr,
+    /// Servers that do the same: lane `n` goes to number `n` modulo all of them, `target` being number 0.
+    pub others: Vec<SocketAddr>,
+    /// The last lanes, which take no jobs but those that name them, and their server.
+    pub kept: Option<Kept>,
     /// Lanes, 1..=16384. The driver needs as many slots.
     pub connections: u32,
     /// Local addresses; lane `n` binds to number `n` modulo their count. Empty: the kernel chooses.
@@ -28,6 +42,8 @@ impl ClientConfig {
     pub fn new(target: SocketAddr, connections: u32) -> Self {
         Self {
             target,
+            others: Vec::new(),
+            kept: None,
             connections,
             sources: Vec::new(),
             pipeline_max: 1,
@@ -43,6 +59,23 @@ impl ClientConfig {
         (0..count.min(256 * 254))
             .map(|n| Ipv4Addr::new(127, 1, (n % 256) as u8, 1 + (n / 256) as u8))
             .collect()
+    }
+
+    /// True for a lane that only takes jobs that name it.
+    pub(super) fn is_kept(&self, lane: LaneId) -> bool {
+        let kept = self.kept.map_or(0, |kept| kept.lanes);
+        lane.0 >= self.connections.saturating_sub(kept)
+    }
+
+    /// Where a lane goes.
+    pub(super) fn target_of(&self, lane: LaneId) -> SocketAddr {
+        if let Some(kept) = self.kept.filter(|_| self.is_kept(lane)) {
+            return kept.target;
+        }
+        match lane.0 as usize % (self.others.len() + 1) {
+            0 => self.target,
+            number => self.others[number - 1],
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), ClientConfigError> {
@@ -62,6 +95,11 @@ impl ClientConfig {
         let in_flight = self.connections as usize * self.pipeline_max as usize;
         if in_flight > IN_FLIGHT_MAX {
             return wrong("connections x pipeline", in_flight as u64, "1..=262144");
+        }
+        if let Some(kept) = self.kept
+            && kept.lanes >= self.connections
+        {
+            return wrong("kept lanes", kept.lanes.into(), "fewer than connections");
         }
         if self.connect_ms == 0 {
             return wrong("connect_ms", 0, "1 or more");

@@ -9,9 +9,12 @@ use weir_core::port::{ConnId, Effects, Input};
 use weir_core::time::Now;
 
 impl Client {
-    /// The lane may have room: it stands in the queue once.
+    /// The lane may have room: it stands in the queue once, unless it is kept for those who name it.
     pub(super) fn has_room(&mut self, lane: LaneId) {
         self.room_came = true;
+        if self.config.is_kept(lane) {
+            return; // who names it finds it
+        }
         let state = self.lanes.get_mut(lane);
         if !state.queued {
             state.queued = true;

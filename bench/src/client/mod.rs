@@ -1,4 +1,4 @@
-//! The client engine: many persistent HTTP/1.1 connections to one server, in one handler.
+//! The client engine: many persistent HTTP/1.1 connections to one server, or to several alike, in one handler.
 //!
 //! Run by a driver (uring, sim); asks its [`Workload`] what to send and tells it what came of it. Invariants: each job
 //! ends in exactly one `done`; answers match requests by order; nothing is sent twice by itself; a lane is reconnected
@@ -12,7 +12,7 @@ mod lane;
 mod workload;
 
 pub use answer::{AnswerAt, BadAnswer, Read, read_answer};
-pub use config::{ClientConfig, ClientConfigError};
+pub use config::{ClientConfig, ClientConfigError, Kept};
 pub use workload::{
     Answer, ClientCounts, Done, Failure, Job, LaneId, Outcome, Place, Progress, Then, Workload,
 };
@@ -118,7 +118,7 @@ impl Client {
         *failures = failures.saturating_add(1);
         self.pause(now, lane);
         self.workload
-            .connect_failed(now, self.config.target, error, self.lanes.open);
+            .connect_failed(now, self.config.target_of(lane), error, self.lanes.open);
     }
 
     /// The lane's connection is gone, whoever ended it.
@@ -174,7 +174,7 @@ impl Client {
             };
             fx.connect(Connect {
                 token: ConnectToken(lane.0.into()),
-                to: self.config.target,
+                to: self.config.target_of(lane),
                 from,
                 deadline: now.mono.plus_ms(self.config.connect_ms),
             });

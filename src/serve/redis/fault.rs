@@ -35,6 +35,7 @@ pub(super) enum Why {
     },
     History(String),
     NotTheirs,
+    Garbled(String),
     Refused {
         command: &'static str,
         word: String,
@@ -101,6 +102,10 @@ impl fmt::Display for RedisError {
             ),
             Why::NotTheirs => f.write_str(
                 "the orders here were made with an embedded ledger; choose another server.data_dir for a sale on Redis",
+            ),
+            Why::Garbled(key) => write!(
+                f,
+                "what key {key} holds was not written by weir; is another application using this database?"
             ),
             Why::Refused { command, word } => write!(
                 f,

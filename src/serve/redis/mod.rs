@@ -3,6 +3,7 @@
 //! Called by [`super::start`]. Blocking, with a deadline for each step, on a connection of its own. What can go wrong
 //! later is the clerk's: it keeps the gate closed and says so in the metrics and in `/readyz`.
 
+pub mod books;
 mod fault;
 
 pub use fault::RedisError;

@@ -284,7 +284,8 @@ impl Iterator for OutboxPage<'_> {
             Value::Null => Ok(None),
             record => {
                 let record = record.text().ok_or(ShapeFault::Field)?;
-                order_message(self.sku, self.ids_above, number, record).map(Some)
+                let read = reservation(self.sku, self.ids_above, number, record);
+                read.map(|(message, _)| Some(message))
             }
         }))
     }
@@ -334,16 +335,20 @@ pub fn outbox<'a>(
 }
 
 /// A record as `reserve` writes it: state, quantity, granted at, moved at, user, price, currency, request id, nonce.
-fn order_message(
+///
+/// `number`: its field in the HASH of reservations; `ids_above`: of the SKU, see `StepPlan`.
+/// # Errors
+/// What of the record is not one.
+pub fn reservation(
     sku: SkuKey,
     ids_above: u64,
     number: u64,
     record: &[u8],
-) -> Result<OrderMessage, ShapeFault> {
+) -> Result<(OrderMessage, ReservationState), ShapeFault> {
     let mut fields = record.split(|&byte| byte == b' ');
     let mut next = || fields.next().ok_or(ShapeFault::Length);
     let digits = |text: &[u8]| decimal(Some(Value::Bulk(text)));
-    let _state = digits(next()?)?;
+    let state = state(digits(next()?)? as i64)?; // not one of six is none
     let quantity = u32::try_from(digits(next()?)?).map_err(|_| ShapeFault::Field)?;
     let granted_at = digits(next()?)?;
     let _moved_at = digits(next()?)?;
@@ -354,7 +359,7 @@ fn order_message(
     if number == 0 || number > RESERVATIONS_MAX || quantity == 0 {
         return Err(ShapeFault::Field);
     }
-    Ok(OrderMessage {
+    let message = OrderMessage {
         version: ORDER_MESSAGE_VERSION,
         reservation: ReservationId(ids_above.checked_add(number).ok_or(ShapeFault::Field)?),
         sku,
@@ -363,7 +368,8 @@ fn order_message(
         request_id,
         unit_price: Money { minor, currency },
         reserved_at: WallMs(granted_at),
-    })
+    };
+    Ok((message, state))
 }
 
 /// Users of a page.
