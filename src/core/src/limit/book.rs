@@ -106,6 +106,13 @@ impl LeaseBook {
         Ok(())
     }
 
+    /// Begins the climb again with an empty bucket: after an outage what waited must not come all at once (J6).
+    pub fn climb_anew(&mut self, now: Mono) {
+        self.step = 0;
+        self.step_ends = now.plus_ms(step_ms());
+        self.bucket = Bucket::with_tokens(self.steps[0], now, 0);
+    }
+
     /// Answers a draw; `None` when it is older than one already answered, of an earlier run, or of an unknown shard.
     pub fn draw(&mut self, now: Mono, draw: &LeaseDraw) -> Option<LeaseGrant> {
         self.grant(now, draw, None)

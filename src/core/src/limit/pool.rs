@@ -216,6 +216,12 @@ impl TokenPool {
         }
     }
 
+    /// True while a draw's answer may come.
+    pub fn is_asking(&self) -> bool {
+        let outstanding = self.outstanding.as_ref();
+        outstanding.is_some_and(|outstanding| outstanding.is_out)
+    }
+
     /// Nothing waits for a pause any more: the bucket is there again.
     pub fn hurry(&mut self, now: Mono) {
         self.not_before = now;
