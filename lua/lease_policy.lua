@@ -3,8 +3,8 @@
 -- KEYS[1] lease HASH.
 -- ARGV[1] policy version, ARGV[2] thousandths of a token per second, 0..5*10^9, ARGV[3] burst in tokens, 1..10^6,
 -- ARGV[4] sum of the instances' weights, 1..10^6, ARGV[5] TTL of an unused bucket in ms.
--- Returns: {code, boot, now_ms, rate, weights, version}: what holds now; code 1 APPLIED, 2 KEPT: the same version, which
--- changes nothing, 0 OLDER: a newer one holds.
+-- Returns: {code, boot, now_ms, rate, weights, version}: what holds now; code 1 APPLIED, 2 KEPT: the same version,
+-- which changes nothing, 0 OLDER: a newer one holds.
 -- Complexity: O(1).
 -- Writes: lease, its TTL. What is saved is kept up to the new burst: a raise adds speed, never tokens at once.
 

@@ -166,6 +166,8 @@ pub const CLERK_ASK_MS: u64 = 5_000;
 
 /// Fastest budget that the bucket counts exactly: five million tokens per second, in thousandths.
 pub const BUCKET_RATE_MILLI_MAX: u64 = 5_000_000_000;
+/// Longest name of an instance: a field of a hash with 1,024 of them.
+pub const INSTANCE_BYTES_MAX: usize = 64;
 /// Largest sum of weights.
 pub const BUCKET_WEIGHTS_MAX: u32 = 1_000_000;
 /// How much of its rate the bucket in Redis may save up: an instance that draws every `POOL_PAUSE_MS_MAX` finds all that

@@ -9,8 +9,7 @@ use super::book::Prepaid;
 use super::gcra::Rate;
 use super::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
 use crate::limits::{
-    LEASE_TOKENS_MAX, LEASE_TOKENS_MIN, POOL_LASTING_MS, POOL_PAUSE_MS_MAX,
-    POOL_PAUSE_MS_MIN,
+    LEASE_TOKENS_MAX, LEASE_TOKENS_MIN, POOL_LASTING_MS, POOL_PAUSE_MS_MAX, POOL_PAUSE_MS_MIN,
 };
 use crate::time::{Mono, NS_PER_MS, NS_PER_S};
 use alloc::boxed::Box;
@@ -342,7 +341,10 @@ impl TokenPool {
     }
 
     fn lacked(&self) -> u32 {
-        let lacked = self.lacks.iter().fold(0_u32, |all, lack| all.saturating_add(*lack));
+        let lacked = self
+            .lacks
+            .iter()
+            .fold(0_u32, |all, lack| all.saturating_add(*lack));
         lacked.min(LEASE_TOKENS_MAX)
     }
 
