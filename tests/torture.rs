@@ -152,6 +152,28 @@ fn a_signal_ends_it_and_leaves_neither_servers_nor_files() {
 }
 
 #[test]
+fn masters_fail_in_a_cluster_of_its_own_only() {
+    let dir = place("redis");
+    let run = |redis: &str, path: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["torture", "--redis", redis, "--failovers", "1", "--dir"]);
+        command.arg(&dir);
+        if let Some(path) = path {
+            command.env("PATH", path);
+        }
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = run("redis://127.0.0.1:6379", None);
+    assert!(said.contains("a cluster of its own"), "{said}");
+    assert!(!dir.exists());
+    let said = run("auto", Some("/nowhere"));
+    assert!(said.contains("redis-server is not on the PATH"), "{said}");
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
 fn no_configuration_and_no_environment_moves_the_clock_of_weir_serve() {
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["serve", "--shift-ms=5", "--config", "nowhere.toml"])

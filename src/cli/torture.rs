@@ -4,6 +4,8 @@
 use super::serve::serve_until_signal;
 use super::{CliError, print};
 use crate::keys;
+use crate::torture::redis::limits::{FAILOVERS_MAX, REPLICAS_MAX};
+use crate::torture::redis::{self, RedisConfig};
 use crate::torture::{self, Children, Live, TortureConfig, TortureError, limits::KILLS_MAX};
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -17,14 +19,28 @@ use std::time::Duration;
 /// Starts servers of its own with small sales in one directory, loads them over loopback, kills them at chosen instants,
 /// cuts their files back to what was synced as a power cut would, restarts them, and compares every answer that clients
 /// got with the books. Then disks that fail or run full, servers that stand still, clocks that jump, damaged journals.
+///
+/// With --redis auto the stock is in a private Redis Cluster: its masters are killed, stopped, cut off and replaced under
+/// load, together with instances of weir, and what every buyer was told is held against Redis and the orders.
 #[derive(clap::Args, Clone, Debug)]
 #[command(
-    after_help = "Examples:\n  weir torture\n  weir torture --kills 200 --json\n  weir torture --kills 5000 --dir /mnt/disk-under-test/torture --seed 7\n\nIt touches nothing outside of its directory and ends only processes that it started.\nExit codes: 0 every promise held, 1 one broke, 2 this machine cannot run it."
+    after_help = "Examples:\n  weir torture\n  weir torture --kills 200 --json\n  weir torture --kills 5000 --dir /mnt/disk-under-test/torture --seed 7\n  weir torture --redis auto --failovers 30 --json\n\nIt touches nothing outside of its directory and ends only processes that it started.\nExit codes: 0 every promise held, 1 one broke, 2 this machine cannot run it."
 )]
 pub struct TortureArgs {
     /// How many servers to kill.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=KILLS_MAX))]
     pub kills: u64,
+    /// Keep the stock in Redis and fail its masters over instead: `auto` starts a private cluster of three masters with
+    /// replicas, which needs redis-server on the PATH. A Redis of yours is not taken: its masters would be killed.
+    #[arg(long, value_name = "auto", conflicts_with = "kills")]
+    pub redis: Option<String>,
+    /// With --redis: how many times another node takes the place of the stock's master.
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "redis", value_parser = clap::value_parser!(u64).range(1..=FAILOVERS_MAX))]
+    pub failovers: u64,
+    /// With --redis: how many replicas must have a grant before its buyer hears of it, and must be there for any. With
+    /// 0, what Redis loses while an instance dies, too, is taken back, each with a last word for its buyer.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "redis", value_parser = clap::value_parser!(u64).range(0..=REPLICAS_MAX))]
+    pub wait_replicas: u64,
     /// Where to work, new or empty; it stays when a promise breaks. Without it, a temporary directory.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -37,6 +53,8 @@ pub struct TortureArgs {
     pub seed: Option<u64>,
 }
 
+/// Instances of weir that sell in a run on Redis: two, so that one lives while the other dies.
+const INSTANCES: usize = 2;
 /// How often the progress line is written.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -45,6 +63,11 @@ const LOOK: Duration = Duration::from_millis(250);
 /// `Broken` when a promise broke; `Input` when it cannot be run.
 pub fn run(args: &TortureArgs) -> Result<(), CliError> {
     let input = |TortureError(what)| CliError::Input(what);
+    if args.redis.as_ref().is_some_and(|redis| redis != "auto") {
+        return Err(CliError::input(
+            "--redis takes `auto` only: this run kills, stops and cuts off masters, which it does to a cluster of its own",
+        ));
+    }
     weir_io::signals::block().map_err(CliError::input)?; // before any thread: all inherit it
     let made_here = args.dir.as_deref().is_none_or(|dir| !dir.exists());
     let dir = match &args.dir {
@@ -58,21 +81,17 @@ pub fn run(args: &TortureArgs) -> Result<(), CliError> {
         Some(seed) => seed,
         None => u64::from(u32::from_le_bytes(keys::random().map_err(CliError::input)?)),
     };
-    let config = TortureConfig {
-        kills: args.kills,
-        dir: place.sales(),
-        seed,
-    };
-    announce(&config, &place.dir);
+    let job = Job::of(args, place.sales(), seed);
+    job.announce(&place.dir);
     let children = Arc::new(Children::default());
     let ending = end_on_signal(&children, &place)?;
     let live = Live::default();
     let result = std::thread::scope(|scope| {
-        let running = scope.spawn(|| torture::run(&config, &children, &live));
+        let running = scope.spawn(|| job.run(&children, &live));
         let is_terminal = io::stderr().is_terminal();
         while !running.is_finished() {
             if is_terminal {
-                show(&live, config.kills);
+                job.show(&live);
             }
             std::thread::sleep(LOOK);
         }
@@ -87,16 +106,15 @@ pub fn run(args: &TortureArgs) -> Result<(), CliError> {
     let report = result
         .map_err(|_| CliError::input("the run panicked: a bug of weir; please report it"))?
         .map_err(input)?;
-    let clean = report.is_clean();
+    let clean = report.is_clean;
     if clean {
         place.remove();
     }
     if args.json {
-        let _ = io::stderr().write_all(report.text().as_bytes());
-        let json = serde_json::to_string(&report).map_err(CliError::input)?;
-        print(&format!("{json}\n"))?;
+        let _ = io::stderr().write_all(report.text.as_bytes());
+        print(&format!("{}\n", report.json))?;
     } else {
-        print(&report.text())?;
+        print(&report.text)?;
     }
     if clean {
         return Ok(());
@@ -107,29 +125,105 @@ pub fn run(args: &TortureArgs) -> Result<(), CliError> {
     )))
 }
 
-/// What will happen, where, and for how long. Standard error may be closed; the run does not depend on it.
-fn announce(config: &TortureConfig, dir: &Path) {
-    let (seconds, lanes) = torture::estimate(config.kills);
-    let _ = writeln!(
-        io::stderr(),
-        "weir torture: kills {} servers of its own under load ({lanes} at a time, on loopback) and tries failing and full disks, \
-         pauses, clock jumps and damaged journals.\n\
-         It works in {} only, needs about 200 MiB there, and ends only processes that it started. It takes about {} min; \
-         Ctrl-C ends it and cleans up. Seed {}.",
-        config.kills,
-        dir.display(),
-        seconds.div_ceil(60),
-        config.seed,
-    );
+/// What is to be run.
+enum Job {
+    /// Servers with files of their own.
+    Files(TortureConfig),
+    /// Instances whose stock is in Redis.
+    Redis(RedisConfig),
 }
 
-fn show(live: &Live, kills: u64) {
-    let _ = write!(
-        io::stderr(),
-        "\r{} of {kills} kills, {} answers compared\x1b[K",
-        live.kills.load(Ordering::Relaxed),
-        live.acked.load(Ordering::Relaxed),
-    );
+/// A report of either.
+struct Told {
+    text: String,
+    json: String,
+    is_clean: bool,
+}
+
+impl Told {
+    fn of(text: String, report: &impl serde::Serialize, is_clean: bool) -> torture::Result<Self> {
+        let json =
+            serde_json::to_string(report).map_err(|error| TortureError(error.to_string()))?;
+        Ok(Self {
+            text,
+            json,
+            is_clean,
+        })
+    }
+}
+
+impl Job {
+    fn of(args: &TortureArgs, dir: PathBuf, seed: u64) -> Self {
+        match &args.redis {
+            None => Self::Files(TortureConfig {
+                kills: args.kills,
+                dir,
+                seed,
+            }),
+            Some(_) => Self::Redis(RedisConfig {
+                failovers: args.failovers,
+                wait_replicas: args.wait_replicas,
+                dir,
+                seed,
+                instances: INSTANCES,
+            }),
+        }
+    }
+
+    fn run(&self, children: &Arc<Children>, live: &Live) -> torture::Result<Told> {
+        match self {
+            Self::Files(config) => {
+                let report = torture::run(config, children, live)?;
+                Told::of(report.text(), &report, report.is_clean())
+            }
+            Self::Redis(config) => {
+                let report = redis::run(config, children, live)?;
+                Told::of(report.text(), &report, report.is_clean())
+            }
+        }
+    }
+
+    /// What will happen, where, and for how long. Standard error may be closed; the run does not depend on it.
+    fn announce(&self, dir: &Path) {
+        let words = match self {
+            Self::Files(config) => {
+                let (seconds, lanes) = torture::estimate(config.kills);
+                format!(
+                    "weir torture: kills {} servers of its own under load ({lanes} at a time, on loopback) and tries failing and full disks, \
+                     pauses, clock jumps and damaged journals.\n\
+                     It works in {} only, needs about 200 MiB there, and ends only processes that it started. It takes about {} min; \
+                     Ctrl-C ends it and cleans up. Seed {}.",
+                    config.kills,
+                    dir.display(),
+                    seconds.div_ceil(60),
+                    config.seed,
+                )
+            }
+            Self::Redis(config) => format!(
+                "weir torture: starts a private Redis Cluster and fails the master of the stock over {} times under load, on loopback.\n\
+                 It works in {} only, and ends only processes that it started. It takes about {} min; Ctrl-C ends it and cleans up. \
+                 Seed {}.",
+                config.failovers,
+                dir.display(),
+                redis::estimate(config.failovers).div_ceil(60),
+                config.seed,
+            ),
+        };
+        let _ = writeln!(io::stderr(), "{words}");
+    }
+
+    fn show(&self, live: &Live) {
+        let (count, what) = match self {
+            Self::Files(config) => (config.kills, "kills"),
+            Self::Redis(config) => (config.failovers, "failovers"),
+        };
+        let _ = write!(
+            io::stderr(),
+            "\r{} of {count} {what}, {} answers\x1b[K",
+            live.kills.load(Ordering::Relaxed),
+            live.acked.load(Ordering::Relaxed),
+        );
+    }
 }
 
 /// A signal ends the run: no server is left, and neither are files.

@@ -2,6 +2,7 @@
 //! redis-cli is needed (redis.io, "Scaling with Redis Cluster" and "Cluster specification").
 
 use super::{PrivateRedisError, Result, Server, TRIES, free_port, is_here, until};
+use std::path::Path;
 use weir_proto::resp::SLOTS_COUNT;
 
 /// How many nodes, and how they are set.
@@ -15,6 +16,8 @@ pub struct Shape<'a> {
     pub node_timeout_ms: u64,
     /// More words for each `redis-server`.
     pub options: &'a [&'a str],
+    /// Where each makes its directory; `None`: among the system's temporary ones.
+    pub place: Option<&'a Path>,
 }
 
 /// Ports of one node.
@@ -176,7 +179,9 @@ fn node(
         ];
         let words = own.as_flattened().iter().chain(shape.options);
         let options = words.map(|word| (*word).to_owned()).chain(more).collect();
-        match Server::on_port(ports.clients, options) {
+        let temporary = std::env::temp_dir();
+        let place = shape.place.unwrap_or(&temporary);
+        match Server::on_port(ports.clients, options, place) {
             Ok(node) => return Ok((node, found_at)),
             Err(error) => last = error,
         }

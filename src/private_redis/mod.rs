@@ -115,7 +115,7 @@ impl Server {
         let options: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
         let mut last = String::new();
         for _ in 0..TRIES {
-            match Self::on_port(free_port()?, options.clone()) {
+            match Self::on_port(free_port()?, options.clone(), &std::env::temp_dir()) {
                 Ok(server) => return Ok(server),
                 Err(PrivateRedisError(said)) => last = said,
             }
@@ -123,12 +123,12 @@ impl Server {
         Err(PrivateRedisError(last))
     }
 
-    /// Starts it on `port`, in a new directory.
-    fn on_port(port: u16, options: Vec<String>) -> Result<Self> {
+    /// Starts it on `port`, in a new directory below `place`.
+    fn on_port(port: u16, options: Vec<String>, place: &Path) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("weir-redis-{}-{count}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
+        let dir = place.join(name);
         make_empty(&dir)?;
         let said = Arc::default();
         match spawn(port, &dir, &options, &said) {

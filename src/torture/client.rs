@@ -56,35 +56,44 @@ impl Counter<'_> {
     }
 
     fn put(&self, words: &mut Words, told: &Told, asked: Asked, out: &mut Vec<u8>) {
-        let now = weir_io::clock::read();
         let shift_ms = self.wall_shift_ms.load(Ordering::Relaxed);
-        let now = Now {
-            wall: WallMs(now.wall.0.saturating_add_signed(shift_ms)),
-            ..now
-        };
-        match (asked, told.reservation()) {
-            (Asked::Payment, Some(reservation)) => {
-                let payment = Payment {
-                    number: 1,
-                    reservation,
-                    surplus: 0,
-                };
-                words.payment(now, payment, out);
-            }
-            (Asked::Submit, _) => words.submit(told.ask(), Flaw::None, out),
-            (Asked::Status | Asked::Payment, _) => words.status(told.ask(), out),
+        put(words, told, asked, shift_ms, out);
+    }
+}
+
+/// Appends a question about a request; `wall_shift_ms`: the server's wall clock minus ours.
+pub fn put(words: &mut Words, told: &Told, asked: Asked, wall_shift_ms: i64, out: &mut Vec<u8>) {
+    let now = weir_io::clock::read();
+    let now = Now {
+        wall: WallMs(now.wall.0.saturating_add_signed(wall_shift_ms)),
+        ..now
+    };
+    match (asked, told.reservation()) {
+        (Asked::Payment, Some(reservation)) => {
+            let payment = Payment {
+                number: 1,
+                reservation,
+                surplus: 0,
+            };
+            words.payment(now, payment, out);
         }
+        (Asked::Submit, _) => words.submit(told.ask(), Flaw::None, out),
+        (Asked::Status | Asked::Payment, _) => words.status(told.ask(), out),
     }
 }
 
 /// A blocking connection.
-struct Conn {
+pub struct Conn {
     stream: TcpStream,
     input: Vec<u8>,
 }
 
 impl Conn {
-    fn open(to: SocketAddr) -> Result<Self, NoAnswer> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nobody listens.
+    pub fn open(to: SocketAddr) -> Result<Self, NoAnswer> {
         let open = || {
             let stream = TcpStream::connect(to)?;
             stream.set_nodelay(true)?;
@@ -97,12 +106,20 @@ impl Conn {
         })
     }
 
-    fn send(&mut self, requests: &[u8]) -> Result<(), NoAnswer> {
+    /// Sends requests.
+    ///
+    /// # Errors
+    /// It broke.
+    pub fn send(&mut self, requests: &[u8]) -> Result<(), NoAnswer> {
         let sent = self.stream.write_all(requests);
         sent.map_err(|_| NoAnswer::Gone)
     }
 
-    fn receive(&mut self, asked: Asked) -> Result<Said, NoAnswer> {
+    /// Waits for the next answer.
+    ///
+    /// # Errors
+    /// See [`NoAnswer`].
+    pub fn receive(&mut self, asked: Asked) -> Result<Said, NoAnswer> {
         loop {
             match client::read_answer(&self.input, false) {
                 client::Read::Done(answer) => {

@@ -11,6 +11,7 @@ mod faults;
 mod journal;
 pub mod limits;
 mod promises;
+pub mod redis;
 mod report;
 mod running;
 mod sale;

@@ -32,8 +32,12 @@ pub enum Sin {
     Oversold,
     /// The books do not balance, or ledger and orders disagree.
     Books,
+    /// A grant that was told was taken back, where nothing may be.
+    Revoked,
     /// No end in time.
     Limbo,
+    /// Units that nobody could buy, for ever or for too long.
+    Unsold,
     /// Bytes that are no answer, or an end that nobody asked for.
     BadAnswer,
     /// A server that did not start on files that a power cut may leave.

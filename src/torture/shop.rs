@@ -1,7 +1,7 @@
 //! The configuration of a small sale: what differs between sales, and everything else wide open.
 
 use super::{Result, TortureError};
-use crate::config::{self, Host};
+use crate::config::{self, Host, Setting};
 use weir_core::time::WallMs;
 
 /// Sales open so long before they begin: a clock may jump back by less than that.
@@ -21,11 +21,19 @@ pub struct How {
     pub ask_rate: u64,
 }
 
-/// `weir init`'s file with a small sale. One address and few users send all of the load: only the ledger shall refuse.
+/// `weir init`'s file with a small sale.
 ///
 /// # Errors
 /// The system gives no random bytes.
 pub fn toml_text(host: &Host, how: How) -> Result<String> {
+    Ok(config::starter(&settings(host, how)?))
+}
+
+/// What that file sets. One address and few users send all of the load: only the ledger shall refuse.
+///
+/// # Errors
+/// The system gives no random bytes.
+pub fn settings(host: &Host, how: How) -> Result<Vec<Setting<'static>>> {
     let mut settings = config::fresh_sale(WallMs(host.wall_ms)).map_err(TortureError::of)?;
     settings.retain(|(section, name, _)| (*section, *name) != ("activity", "opens_at"));
     let text = |text: &str| format!("\"{text}\"");
@@ -77,5 +85,5 @@ pub fn toml_text(host: &Host, how: How) -> Result<String> {
             text(&format!("{}/s", how.ask_rate)),
         ),
     ]);
-    Ok(config::starter(&settings))
+    Ok(settings)
 }

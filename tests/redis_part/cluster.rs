@@ -23,6 +23,7 @@ impl Cluster {
             replicas: 1,
             node_timeout_ms: NODE_TIMEOUT_MS,
             options: &[],
+            place: None,
         };
         let nodes = Nodes::start(shape).unwrap().nodes;
         let nodes = nodes.into_iter().map(Redis).collect();
