@@ -12,7 +12,7 @@ local time = redis.call('TIME')
 local lease_key, lines_key, instance, boot, ttl_ms = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[6]
 local seq, want, weight = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local UNITS_PER_TOKEN, STEP_US, STEPS = 8000000000, 125000, 8 -- as in lease_policy
-local LEASE_TTL_MS, RETRY_MS, TOKENS_MIN, LINES_MAX = 2000, 10, 32, 1024 -- limits.rs
+local LEASE_TTL_MS, RETRY_MS, TOKENS_MIN, LINES_MAX = 3000, 10, 32, 1024 -- limits.rs
 if not string.match(ARGV[3], '^%d+$') or #ARGV[3] > 15 or seq < 1 or not string.match(ARGV[4], '^%d+$')
     or want > 1000000000 or not string.match(ARGV[5], '^%d+$') or weight < 1 or weight > 1000
     or not string.match(boot, '^%d+$') or not string.match(ttl_ms, '^%d+$') or #ttl_ms > 15 or tonumber(ttl_ms) < 1 then

@@ -3,7 +3,8 @@
 -- KEYS[1] lease HASH.
 -- ARGV[1] policy version, ARGV[2] thousandths of a token per second, 0..5*10^9, ARGV[3] burst in tokens, 1..10^6,
 -- ARGV[4] sum of the instances' weights, 1..10^6, ARGV[5] TTL of an unused bucket in ms.
--- Returns: {1 APPLIED, boot, now_ms}, {2 KEPT, boot, now_ms}: the same version, or {0 OLDER, boot, now_ms}.
+-- Returns: {code, boot, now_ms, rate, weights, version}: what holds now; code 1 APPLIED, 2 KEPT: the same version,
+-- which changes nothing, 0 OLDER: a newer one holds.
 -- Complexity: O(1).
 -- Writes: lease, its TTL. What is saved is kept up to the new burst: a raise adds speed, never tokens at once.
 
@@ -24,7 +25,7 @@ local units, opened_us, answer = 0, now_us, 1
 if lease[1] then
     opened_us = tonumber(lease[2])
     if #policy < #lease[6] or (#policy == #lease[6] and policy < lease[6]) then
-        return {0, opened_us, now_ms}
+        return {0, opened_us, now_ms, tonumber(lease[4]), tonumber(lease[7]), lease[6]}
     end
     -- Up to now by the old rate, at the step that was reached when it was counted last: never more than the climb gave.
     local step = math.min(STEPS, math.floor((lease[1] - opened_us) / STEP_US) + 1)
@@ -36,7 +37,7 @@ if lease[1] then
         units = units + (now_us - lease[1]) * speed
     end
     if policy == lease[6] then
-        answer, rate, burst, weights = 2, tonumber(lease[4]), tonumber(lease[5]), lease[7]
+        answer, rate, burst, weights = 2, tonumber(lease[4]), tonumber(lease[5]), tonumber(lease[7])
     end
     units = math.min(units, burst * UNITS_PER_TOKEN)
 end
@@ -44,4 +45,4 @@ end
 redis.call('HSET', lease_key, 'at_us', now_us, 'opened_us', opened_us, 'units', units, 'rate', rate, 'burst', burst,
     'weights', weights, 'policy', policy)
 redis.call('PEXPIRE', lease_key, ttl_ms)
-return {answer, opened_us, now_ms}
+return {answer, opened_us, now_ms, rate, weights, policy}

@@ -559,11 +559,12 @@ fn the_programs_frames_draw_and_give_back() {
         };
         steps.push_policy(&policy, &mut wire.out);
         wire.send();
-        wire.next(lease::policy_set)
+        let told = wire.next(lease::policy_set).unwrap();
+        (told.set, told.holds.version, told.holds.weights)
     };
-    assert_eq!(set(&mut wire, 7), Ok(PolicySet::Applied));
-    assert_eq!(set(&mut wire, 7), Ok(PolicySet::Kept));
-    assert_eq!(set(&mut wire, 6), Ok(PolicySet::Older));
+    assert_eq!(set(&mut wire, 7), (PolicySet::Applied, 7, 5));
+    assert_eq!(set(&mut wire, 7), (PolicySet::Kept, 7, 5));
+    assert_eq!(set(&mut wire, 6), (PolicySet::Older, 7, 5));
     // By the real clock: it climbs from nothing, so ask until something has come.
     let mut seq = 0;
     let grant = loop {

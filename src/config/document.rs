@@ -349,6 +349,14 @@ impl Section<'_, '_> {
         }
     }
 
+    /// Servers that may be absent.
+    pub fn optional_endpoints(&self, name: &str) -> Option<Vec<Endpoint>> {
+        match self.value(name) {
+            Some(Value::Endpoints(servers)) => Some(servers),
+            _ => None,
+        }
+    }
+
     /// Key files that may be absent: then there are none.
     pub fn optional_key_files(&self, name: &str) -> Vec<KeyFile> {
         match self.value(name) {

@@ -10,6 +10,7 @@ mod document;
 mod explain;
 mod host;
 mod instant;
+mod limiter;
 mod nearest;
 mod plan;
 mod problem;
@@ -24,7 +25,7 @@ mod value;
 pub use explain::explain;
 pub use host::{Footprint, Host, check};
 pub use instant::{instant, instant_text};
-pub use plan::{DenyPlan, LogTarget, OpsPlan, Plan, RedisPlan, StorePlan};
+pub use plan::{DenyPlan, LeasePlan, LogTarget, OpsPlan, Plan, RedisPlan, StorePlan};
 pub use problem::{Problem, Problems};
 pub use starter::{Setting, fresh_sale, starter};
 

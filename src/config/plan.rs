@@ -139,6 +139,30 @@ pub struct RedisPlan {
     pub history: Option<String>,
     /// Versions with holes in their Lua engine are taken.
     pub accept_lua_holes: bool,
+    /// How the budget is shared with other instances.
+    pub leases: LeasePlan,
+}
+
+/// How the budget of a stock in Redis is shared.
+#[derive(Clone, Debug)]
+pub struct LeasePlan {
+    /// The name under which this instance draws; `None`: made of the host's name and the port.
+    pub instance: Option<String>,
+    /// Its share of the demand, 1..=1000.
+    pub weight: u32,
+    /// The sum over all instances, at least `weight`.
+    pub weights: u32,
+    /// The Redis of the buckets; `None`: that of the stock.
+    pub limiter: Option<LimiterPlan>,
+}
+
+/// A Redis of buckets.
+#[derive(Clone, Debug)]
+pub struct LimiterPlan {
+    /// Servers, greeting, times.
+    pub desk: DeskConfig,
+    /// Versions with holes in their Lua engine are taken.
+    pub accept_lua_holes: bool,
 }
 
 /// Who is denied.

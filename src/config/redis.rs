@@ -5,6 +5,7 @@
 
 use super::ceilings::REDIS_IDS_MAX;
 use super::document::{Reader, Section};
+use super::limiter;
 use super::plan::RedisPlan;
 use crate::keys;
 use std::path::Path;
@@ -13,6 +14,7 @@ use weir_core::ledger::LedgerConfig;
 use weir_core::limits::RESERVATIONS_MAX;
 use weir_core::redis::breaker;
 use weir_core::redis::desk::DeskConfig;
+use weir_core::redis::endpoint::Endpoint;
 use weir_core::redis::link::Patience;
 use weir_core::redis::link::greeting::{Auth, Words};
 use weir_core::redis::step::StepPlan;
@@ -36,18 +38,47 @@ pub fn redis(
     let kind = ledger.text("kind");
     let role = role(&reader.section(root, "orders"), &kind);
     let section = reader.section(root, "redis");
+    let servers = section.endpoints("servers");
+    let history = section.optional_text("history");
+    let accept_lua_holes = section.flag("accept_lua_holes");
+    let desk = desk(&section, dir, servers);
+    let leases = limiter::leases(&reader.section(root, "limiter"), dir);
+    if kind != "redis" {
+        return None;
+    }
+    let (desk, leases) = (desk?, leases?);
+    let steps = steps(sale)
+        .map_err(|what| ledger.wrong("kind", what))
+        .ok()?;
+    let plan = RedisPlan {
+        desk: DeskConfig {
+            hears_events: true,
+            ..desk
+        },
+        steps,
+        history,
+        accept_lua_holes,
+        leases,
+    };
+    Some((plan, role))
+}
+
+/// How the servers of a section are reached; `None`: something is wrong and reported.
+pub(super) fn desk(
+    section: &Section<'_, '_>,
+    dir: &Path,
+    servers: Vec<Endpoint>,
+) -> Option<DeskConfig> {
     let password = section.optional_text("password_file").and_then(|path| {
         let read = keys::read_password(&dir.join(path));
         let wrong = |error: keys::KeyFileError| section.wrong("password_file", error.to_string());
         read.map_err(wrong).ok()
     });
     let user = section.optional_text("user");
-    let (servers, is_cluster) = (section.endpoints("servers"), section.flag("cluster"));
+    let is_cluster = section.flag("cluster");
     let database = section.number("database") as u16; // at most 15
     let greeting_ms_max = section.number("connect_timeout");
     let reply_ms_max = section.number("reply_timeout");
-    let history = section.optional_text("history");
-    let accept_lua_holes = section.flag("accept_lua_holes");
     if section.is_wrong() {
         return None;
     }
@@ -63,37 +94,25 @@ pub fn redis(
     if user.is_some() && password.is_none() {
         section.wrong("user", "needs password_file, too");
     }
-    if kind != "redis" || section.is_wrong() {
-        return None;
-    }
-    let steps = steps(sale)
-        .map_err(|what| ledger.wrong("kind", what))
-        .ok()?;
-    let plan = RedisPlan {
-        desk: DeskConfig {
-            servers,
-            is_cluster,
-            hears_events: true,
-            history: None,
-            words: Words {
-                client_name: CLIENT_NAME.to_owned(),
-                auth: password.map(|password| Auth { user, password }),
-                database,
-                channels: Vec::new(),
-            },
-            patience: Patience {
-                greeting_ms_max,
-                reply_ms_max,
-                ping_every_ms: PING_EVERY_MS,
-            },
-            breaker: breaker::Policy::default(),
-            seed: 0,
+    (!section.is_wrong()).then(|| DeskConfig {
+        servers,
+        is_cluster,
+        hears_events: false,
+        history: None,
+        words: Words {
+            client_name: CLIENT_NAME.to_owned(),
+            auth: password.map(|password| Auth { user, password }),
+            database,
+            channels: Vec::new(),
         },
-        steps,
-        history,
-        accept_lua_holes,
-    };
-    Some((plan, role))
+        patience: Patience {
+            greeting_ms_max,
+            reply_ms_max,
+            ping_every_ms: PING_EVERY_MS,
+        },
+        breaker: breaker::Policy::default(),
+        seed: 0,
+    })
 }
 
 /// What this instance does beside selling.

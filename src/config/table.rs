@@ -6,6 +6,7 @@
 use super::ceilings::*;
 use super::value::Kind;
 use crate::deny::DenyKind;
+use weir_core::limits::BUCKET_WEIGHTS_MAX;
 use weir_io::choice::Wanted;
 
 /// How a key gets its value when the file does not say.
@@ -68,6 +69,11 @@ pub const SECTIONS: &[Section] = &[
         name: "redis",
         is_list: false,
         doc: "How Redis is reached when ledger.kind is \"redis\"; README says what its user must be allowed.",
+    },
+    Section {
+        name: "limiter",
+        is_list: false,
+        doc: "How several instances on one stock in Redis share its budget (activity.sku.budget): each draws its tokens ahead of need from a bucket per SKU. Without `servers` the buckets are where the stock is.",
     },
     Section {
         name: "orders",
@@ -354,6 +360,94 @@ pub const KEYS: &[Key] = &[
         Default::Is("false"),
         "true",
         "Start although the server's version has known holes in its Lua engine (distributions mend them without a new number: then set this).",
+    ),
+    key(
+        "limiter",
+        "servers",
+        Kind::Endpoints,
+        Default::Absent,
+        "[\"limiter-1.internal:6379\"]",
+        "Another Redis for the buckets, so that neither the stock nor the limits slow the other down; the same for every instance. The other keys of its connection are as in [redis], and mean nothing without this one.",
+    ),
+    key(
+        "limiter",
+        "cluster",
+        Kind::Bool,
+        Default::Is("false"),
+        "true",
+        "The servers are nodes of one Redis Cluster.",
+    ),
+    key(
+        "limiter",
+        "user",
+        Kind::Name,
+        Default::Absent,
+        "\"weir\"",
+        "The ACL user; without it the default user.",
+    ),
+    key(
+        "limiter",
+        "password_file",
+        Kind::File,
+        Default::Absent,
+        "\"keys/limiter.password\"",
+        "File with the password, readable by its owner only.",
+    ),
+    key(
+        "limiter",
+        "database",
+        Kind::Integer(0, 15),
+        Default::Is("0"),
+        "3",
+        "The database; a cluster has only 0.",
+    ),
+    key(
+        "limiter",
+        "connect_timeout",
+        Kind::Duration(50, 60_000),
+        Default::Is("\"1s\""),
+        "\"500ms\"",
+        "A connection, and then its greeting, may take so long.",
+    ),
+    key(
+        "limiter",
+        "reply_timeout",
+        Kind::Duration(50, 60_000),
+        Default::Is("\"1s\""),
+        "\"500ms\"",
+        "A reply may take so long; then its connection is closed, and a draw that was under way is counted as unknown and sent again with its number.",
+    ),
+    key(
+        "limiter",
+        "accept_lua_holes",
+        Kind::Bool,
+        Default::Is("false"),
+        "true",
+        "As redis.accept_lua_holes.",
+    ),
+    key(
+        "limiter",
+        "instance",
+        Kind::Name,
+        Default::Absent,
+        "\"shop-a-1\"",
+        "The name under which this instance draws: the same after a restart, and no other's. Without it: the host's name and the port of server.listen. Name it where host names come and go: a bucket remembers 1,024 names.",
+    ),
+    key(
+        "limiter",
+        "weight",
+        Kind::Integer(1, 1000),
+        Default::Is("1"),
+        "2",
+        "This instance's share of the demand. One draw takes at most weight/weights of what the bucket has, so a busy instance leaves some to the others; a bucket of the whole rate bounds the sum whatever the weights are.",
+    ),
+    key(
+        "limiter",
+        "weights",
+        Kind::Integer(1, BUCKET_WEIGHTS_MAX as u64),
+        Default::Is("1"),
+        "3",
+        "The sum of the weights of all instances, the same for every one. 1 with several instances: who comes first takes what is there.",
     ),
     key(
         "orders",

@@ -13,7 +13,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitStatus;
 use std::time::Instant;
-use weir_core::limits::BUDGET_BURST_MS;
+use weir_core::limits::BUCKET_BURST_MS;
 use weir_proto::resp::{self, Value};
 
 /// What is left in Redis of the demo's one SKU, TTLs apart.
@@ -134,7 +134,7 @@ pub struct BudgetReport {
     pub rate_per_s: u64,
     /// Seconds from the start of the first server to the end of the rush.
     pub seconds: f64,
-    /// rate x seconds + the budget's burst.
+    /// rate x seconds + the burst of the bucket that they share.
     pub allowed: u64,
     /// Tokens that the instances gave to their shards and did not get back.
     pub admitted: u64,
@@ -239,7 +239,7 @@ impl Fleet {
         };
         let by_instance: Vec<u64> = self.sellers.iter().map(tokens).collect::<Result<_, _>>()?;
         let took = self.started.elapsed(); // after the metrics: what was let pass was let pass before now
-        let allowed = u128::from(rate_per_s) * (took.as_millis() + u128::from(BUDGET_BURST_MS));
+        let allowed = u128::from(rate_per_s) * (took.as_millis() + u128::from(BUCKET_BURST_MS));
         Ok(BudgetReport {
             rate_per_s,
             seconds: took.as_secs_f64(),

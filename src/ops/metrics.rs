@@ -159,6 +159,18 @@ metrics! {
     "weir_lease_tokens_returned_total" Counter Sum One "Admission tokens given back.";
     "weir_lease_tokens_void_total" Counter Sum One "Admission tokens that ended with their lease.";
     "weir_lease_draws_stale_total" Counter Sum One "Draws that came twice or too late.";
+    "weir_instance_draws_total" Counter Sum One "Draws of an instance's tokens that were sent to the bucket in Redis, repeats included.";
+    "weir_instance_tokens_drawn_total" Counter Sum One "Tokens that an instance drew from the bucket in Redis, and that its shards gave back.";
+    "weir_instance_tokens_returned_total" Counter Sum One "Tokens that an instance gave back to the bucket in Redis.";
+    "weir_instance_tokens_wasted_total" Counter Sum One "Tokens of an instance that expired before a shard asked for them, or whose bucket is gone.";
+    "weir_instance_tokens_held" Gauge Sum One "Tokens that an instance drew and that no shard has asked for yet.";
+    "weir_budget_reachable" Gauge Max One "1 while the Redis of a SKU's bucket can be asked; 0: what is leased is spent, then nothing is admitted.";
+    "weir_budget_open" Gauge Max One "1 while the bucket of a SKU's budget is there; a missing one admits nothing.";
+    "weir_budget_policy_version" Gauge Max One "Version of the budget's policy that holds.";
+    "weir_budget_policy_followed" Gauge Max One "1 while a budget's policy holds that this instance was not configured with: a newer one, or another one of the same version.";
+    "weir_budget_weights" Gauge Max One "Sum of the weights of the instances that share a budget.";
+    "weir_limiter_result_unknown_total" Counter Sum One "Draws of tokens of which nobody knows whether they were carried out (LIMITER_RESULT_UNKNOWN); they are sent again with their number, and get the same tokens.";
+    "weir_lease_refused" Gauge Max One "1 while the bucket refuses this instance's draws: another process has its name (limiter.instance), or there are too many names.";
     "weir_redis_asks_total" Counter Sum One "Asks written to Redis.";
     "weir_redis_resends_total" Counter Sum One "Asks written again because Redis had not carried them out.";
     "weir_redis_unknown_total" Counter Sum One "Asks whose answer was lost.";

@@ -47,7 +47,7 @@ impl Page {
         self.derive(sample);
     }
 
-    /// Adds the admission rates of the configuration.
+    /// Adds the admission rates of the configuration, for SKUs of which no part has said what holds.
     pub fn add_rates(&mut self, sale: &Sale) {
         for activity in &sale.activities {
             for sku in &activity.skus {
@@ -58,11 +58,10 @@ impl Page {
                 let nano = u128::from(sku.budget.tokens) * 1000 * u128::from(NS_PER_S);
                 let per_s_thousandths = nano / u128::from(sku.budget.per_ns.max(1));
                 let value = u64::try_from(per_s_thousandths).unwrap_or(u64::MAX);
-                self.put(
-                    "seckill_admission_rate_limit",
-                    Shown::Own(Label::Sku(key)),
-                    value,
-                );
+                let of_sku = ("seckill_admission_rate_limit", Shown::Own(Label::Sku(key)));
+                if !self.values.contains_key(&of_sku) {
+                    self.put(of_sku.0, of_sku.1, value);
+                }
             }
         }
     }

@@ -56,6 +56,13 @@ const RULES: &[Rule] = &[
         needs_restart: false,
     },
     Rule {
+        applies: |addr| addr == Addr::Owner,
+        sample: "weir_lease_refused",
+        wanted: 0,
+        why: "the bucket in Redis refuses its draws of the shared budget: another process draws under its name, or there are too many names; give it a name of its own in limiter.instance",
+        needs_restart: true,
+    },
+    Rule {
         applies: |addr| addr == Addr::Worker,
         sample: "weir_orders_store_healthy",
         wanted: 1,

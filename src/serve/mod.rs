@@ -6,6 +6,7 @@
 mod error;
 mod files;
 mod hall;
+mod instance;
 mod planted;
 mod probe;
 mod redis;
@@ -114,8 +115,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         None => Addr::Resolver,
     });
     parts.extend(&shards);
-    let log = open_log(&plan.log)?;
-    parts.extend(log.is_some().then_some(Addr::Log));
+    parts.extend((plan.log != LogTarget::Off).then_some(Addr::Log));
     let post = Arc::new(PostOffice::new(parts).map_err(ServeError::Doorbell)?);
     let (sender, news) = channel();
     let hall = Hall {
@@ -129,10 +129,11 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     let (mut rest, mut owner, mut worker, mut front) =
         (hall.stage(), hall.stage(), hall.stage(), hall.stage());
     start_stores(&hall, &mut rest, ledger, orders)?;
-    if let Some(log) = log {
+    if let Some(log) = open_log(&plan.log)? {
         hall.mailbox(&mut rest, Addr::Log, Box::new(LogWriter::new(log)))?;
     }
-    start_deciders(plan, &hall, trusted, &mut owner, &mut worker)?;
+    let seat = (trusted, listen.port());
+    start_deciders(plan, &hall, seat, &mut owner, &mut worker)?;
     let ops_config = ops_config(plan, &hall, ops, (audit, deny), &shards)?;
     start_ops(&hall, &mut rest, ops_listener, ops_config)?;
     start_shards(plan, &hall, &mut front, listeners, &denied)?;
@@ -179,12 +180,12 @@ fn seed() -> Result<u64, ServeError> {
 fn start_deciders(
     plan: &Plan,
     hall: &Hall,
-    trusted: Trusted,
+    (trusted, port): (Trusted, u16),
     owner: &mut Stage,
     worker: &mut Stage,
 ) -> Result<(), ServeError> {
     match &plan.redis {
-        Some(redis) => start_clerk(plan, (redis, trusted), hall, owner)?,
+        Some(redis) => start_clerk(plan, (redis, trusted, port), hall, owner)?,
         None => {
             let owner_config = OwnerConfig {
                 sale: Arc::clone(&plan.sale),
@@ -205,7 +206,7 @@ fn start_deciders(
 /// The ledger's clerk, where Redis holds the ledger: it has sockets.
 fn start_clerk(
     plan: &Plan,
-    (redis, trusted): (&RedisPlan, Trusted),
+    (redis, trusted, port): (&RedisPlan, Trusted, u16),
     hall: &Hall,
     owner: &mut Stage,
 ) -> Result<(), ServeError> {
@@ -223,9 +224,10 @@ fn start_clerk(
             history: trusted.history,
             ..redis.desk.clone()
         },
+        leases: instance::leases(&redis.leases, port)?,
     };
     let driver = DriverConfig {
-        conns_max: REDIS_NODES_MAX as u32,
+        conns_max: 2 * REDIS_NODES_MAX as u32, // of the stock, and of the buckets
         ring_entries: 256,
         recv_buffers: 256,
         ..DriverConfig::new(Addr::Owner)

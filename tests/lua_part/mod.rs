@@ -58,16 +58,20 @@ impl Reply {
         }
     }
 
-    /// A list of integers.
+    /// The integers of a list that may end with a text (a version is a text in Lua: it may be above 2^53).
     pub fn integers(&self) -> Vec<i64> {
         let Self::List(items) = self else {
             panic!("no list: {self:?}");
+        };
+        let numbers = match items.split_last() {
+            Some((Self::Text(_), numbers)) => numbers,
+            _ => items,
         };
         let integer = |item: &Self| match item {
             Self::Integer(integer) => *integer,
             other => panic!("no integer: {other:?} in {self:?}"),
         };
-        items.iter().map(integer).collect()
+        numbers.iter().map(integer).collect()
     }
 
     /// A list of texts.

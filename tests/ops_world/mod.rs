@@ -242,6 +242,7 @@ pub fn owner_samples() -> Vec<Sample> {
     vec![
         well("weir_ledger_serving", 1),
         well("weir_ledger_poisoned", 0),
+        well("weir_lease_refused", 0),
         sku("seckill_stock_epoch", 6),
         sku("weir_ledger_units_total", BOOKS.total),
         sku("weir_ledger_units_free", BOOKS.free),

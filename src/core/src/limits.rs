@@ -166,8 +166,36 @@ pub const CLERK_ASK_MS: u64 = 5_000;
 
 /// Fastest budget that the bucket counts exactly: five million tokens per second, in thousandths.
 pub const BUCKET_RATE_MILLI_MAX: u64 = 5_000_000_000;
+/// Longest name of an instance: a field of a hash with 1,024 of them.
+pub const INSTANCE_BYTES_MAX: usize = 64;
 /// Largest sum of weights.
 pub const BUCKET_WEIGHTS_MAX: u32 = 1_000_000;
+/// How much of its rate the bucket in Redis may save up: an instance that draws every `POOL_PAUSE_MS_MAX` finds all that
+/// came in meanwhile, and as much again for another one. What leaves an instance is still paced by `BUDGET_BURST_MS`.
+pub const BUCKET_BURST_MS: u64 = 1_400;
+/// Largest burst of a bucket in Redis, in tokens: with the units of a token, 8 x 10^9, it stays below 2^53.
+pub const BUCKET_BURST_MAX: u64 = 1_000_000;
+/// What an instance drew is void after this; it gives out nothing that ends within `POOL_LASTING_MS`.
+pub const POOL_TTL_MS: u64 = 3_000;
+/// Tokens with less than this to live are left to expire: a shard renews its lease `LEASE_RENEW_MS` before its end.
+pub const POOL_LASTING_MS: u64 = 1_000;
+/// After fewer tokens than wanted, an instance draws again when twice as many have come in, but no sooner than this: an
+/// empty bucket is asked twenty times a second by each instance at most.
+pub const POOL_PAUSE_MS_MIN: u64 = 50;
+/// And no later: at 1,000 tokens a second these are 700 tokens for one command.
+pub const POOL_PAUSE_MS_MAX: u64 = 700;
+/// A draw that was lost, or that found no bucket, is sent again after this.
+pub const POOL_AGAIN_MS: u64 = 50;
+/// A draw that was refused because another process has this instance's name, or because a bucket remembers no more
+/// instances, is sent again after this: somebody has to mend it.
+pub const POOL_REFUSED_MS: u64 = 1_000;
+/// The policy of a bucket is set again so often: it keeps the bucket alive, and shows one that was changed elsewhere.
+pub const BUCKET_POLICY_EVERY_MS: u64 = 5_000;
+/// A clerk that ends waits so long for Redis to take unspent tokens back: longer than a round trip, and nobody misses
+/// tokens that are void soon anyway.
+pub const POOL_RETURN_MS: u64 = 500;
+/// Shards of a SKU that is sold out ask for tokens again after this: a reopened one sells again within that time.
+pub const LEASE_SOLD_OUT_MS: u64 = 200;
 /// A bucket that nobody uses for so long is gone, and a new one starts empty. Far above every pause between two draws,
 /// far below the time in which somebody would miss that a sale has ended.
 pub const BUCKET_TTL_MS: u64 = 3_600_000;

@@ -327,7 +327,9 @@ fn under_loss_repetition_reorder_and_crashes_never_more_than_rate_times_time_plu
                     });
                 }
                 if let Some(back) = backs.pop() {
-                    (0..=chance.below(2)).for_each(|_| book.give_back(now, &back));
+                    (0..=chance.below(2)).for_each(|_| {
+                        book.give_back(now, &back);
+                    });
                 }
             }
             let counts = book.counts();

@@ -7,6 +7,8 @@ use weir_core::redis::slots::SlotsReject;
 /// What is wrong with a server. `Display` never shows a password.
 #[derive(Debug)]
 pub struct RedisError {
+    /// Of the configuration: where its keys are.
+    pub(super) section: &'static str,
     pub(super) server: String,
     pub(super) why: Why,
 }
@@ -42,59 +44,82 @@ pub(super) enum Why {
     },
 }
 
-impl fmt::Display for RedisError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redis at {}: ", self.server)?;
+impl RedisError {
+    /// What kept weir from talking to it.
+    fn write_of_link(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let section = self.section;
         match &self.why {
-            Why::NoAddress => f.write_str(
-                "its name has no address; check redis.servers and the resolver of this machine",
+            Why::NoAddress => write!(
+                f,
+                "its name has no address; check {section}.servers and the resolver of this machine"
             ),
             Why::Connect(error) => write!(
                 f,
-                "no connection ({error}); start the server, or mend redis.servers"
+                "no connection ({error}); start the server, or mend {section}.servers"
             ),
             Why::Io(error) => write!(
                 f,
                 "it was connected and did not answer ({error}); is it a Redis, and is it not overloaded?"
             ),
             Why::NoRedis => {
-                f.write_str("what answers there does not speak Redis' protocol; mend redis.servers")
+                write!(
+                    f,
+                    "what answers there does not speak Redis' protocol; mend {section}.servers"
+                )
             }
-            Why::WrongPassword => f.write_str(
-                "it did not take the user and password; check redis.user and the file of redis.password_file",
+            Why::WrongPassword => write!(
+                f,
+                "it did not take the user and password; check {section}.user and the file of {section}.password_file"
             ),
-            Why::NoPassword => f.write_str(
-                "it has no password set; remove redis.password_file, or set one there",
+            Why::NoPassword => write!(
+                f,
+                "it has no password set; remove {section}.password_file, or set one there"
             ),
-            Why::NeedsPassword => f.write_str(
-                "it wants a password; name its file in redis.password_file",
+            Why::NeedsPassword => write!(
+                f,
+                "it wants a password; name its file in {section}.password_file"
             ),
+            other => unreachable!("{other:?} is told elsewhere"),
+        }
+    }
+}
+
+impl fmt::Display for RedisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let section = self.section;
+        write!(f, "Redis at {}: ", self.server)?;
+        match &self.why {
             Why::Replica(master) => write!(
                 f,
-                "it is a replica and takes no writes; name its master ({master}) in redis.servers"
+                "it is a replica and takes no writes; name its master ({master}) in {section}.servers"
             ),
             Why::Loading => {
                 f.write_str("it is still loading its data; start weir when it has ended")
             }
             Why::LuaHoles(version) => write!(
                 f,
-                "version {version} has known holes in its Lua engine (CVE-2025-49844, CVE-2025-46817, CVE-2025-46818, CVE-2025-46819). Upgrade to 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2 or later; if your distribution has mended this version, set redis.accept_lua_holes = true"
+                "version {version} has known holes in its Lua engine (CVE-2025-49844, CVE-2025-46817, CVE-2025-46818, CVE-2025-46819). Upgrade to 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2 or later; if your distribution has mended this version, set {section}.accept_lua_holes = true"
             ),
-            Why::NoCluster => f.write_str(
-                "it is no node of a cluster; set redis.cluster = false, or name a node of the cluster",
+            Why::NoCluster => write!(
+                f,
+                "it is no node of a cluster; set {section}.cluster = false, or name a node of the cluster"
             ),
-            Why::IsCluster => f.write_str(
-                "it is a node of a cluster; set redis.cluster = true",
+            Why::IsCluster => write!(
+                f,
+                "it is a node of a cluster; set {section}.cluster = true"
             ),
             Why::Uncovered(ranges) => write!(
                 f,
                 "nobody serves slots {} of the cluster; `redis-cli --cluster check` and `fix` mend it",
                 ranges.join(", ")
             ),
-            Why::Slots(reject) => write!(f, "its map of slots cannot be used: {reject}"),
+            Why::Slots(reject) => write!(
+                f,
+                "its map of slots cannot be used: {reject}"
+            ),
             Why::Foreign { key, is, wants } => write!(
                 f,
-                "key {key} is a {is}, and weir keeps a {wants} there: another application uses this database. Choose another one with redis.database, or remove the key"
+                "key {key} is a {is}, and weir keeps a {wants} there: another application uses this database. Choose another one with {section}.database, or remove the key"
             ),
             Why::History(history) => write!(
                 f,
@@ -111,6 +136,13 @@ impl fmt::Display for RedisError {
                 f,
                 "{command} was refused with {word}; README lists what weir's user must be allowed"
             ),
+            Why::NoAddress
+            | Why::Connect(_)
+            | Why::Io(_)
+            | Why::NoRedis
+            | Why::WrongPassword
+            | Why::NoPassword
+            | Why::NeedsPassword => self.write_of_link(f),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod books;
 mod fault;
+mod limiter;
 
 pub use fault::RedisError;
 
@@ -32,6 +33,9 @@ const MENDED: [(u64, u64, u64); 5] = [(6, 2, 20), (7, 2, 11), (7, 4, 6), (8, 0, 
 /// orders were made have some of them. More than can be under way on a link, and in a page of the outbox.
 const NUMBERS_LEFT_OUT: u64 = 10_000;
 
+/// The section of the keys of a ledger's Redis.
+const LEDGER: &str = "redis";
+
 /// What was seen.
 #[derive(Default)]
 pub(super) struct Seen {
@@ -53,6 +57,7 @@ pub(super) fn examine(plan: &RedisPlan) -> Result<Seen, RedisError> {
         let mut visit = Visit::begin(plan, server)?;
         visit.greet(plan)?;
         let history = visit.look_around(plan, &mut seen.notes)?;
+        visit.look_at_safety(&mut seen.notes)?;
         if plan.desk.is_cluster {
             visit.look_at_slots()?;
         } else {
@@ -61,6 +66,7 @@ pub(super) fn examine(plan: &RedisPlan) -> Result<Seen, RedisError> {
             seen.history = Some(history);
         }
     }
+    limiter::examine(plan, &mut seen.notes)?;
     Ok(seen)
 }
 
@@ -83,17 +89,23 @@ pub(super) fn pair(plan: &RedisPlan, seen: &Seen, orders: &OrderStore) -> Result
         Some(known) if known == id => return Ok(()),
         Some(_) if plan.history.as_ref() != Some(history) => {
             let why = Why::History(history.clone());
-            let server = plan.desk.servers[0].to_string();
-            return Err(RedisError { server, why }.into());
+            return Err(fault_of(plan, why).into());
         }
         None if orders.has_rows()? => {
             let why = Why::NotTheirs;
-            let server = plan.desk.servers[0].to_string();
-            return Err(RedisError { server, why }.into());
+            return Err(fault_of(plan, why).into());
         }
         Some(_) | None => {}
     }
     Ok(orders.belong_to(id)?)
+}
+
+fn fault_of(plan: &RedisPlan, why: Why) -> RedisError {
+    RedisError {
+        section: LEDGER,
+        server: plan.desk.servers[0].to_string(),
+        why,
+    }
 }
 
 /// What of Redis is trusted from the start.
@@ -156,6 +168,7 @@ struct Visit<'a> {
 impl<'a> Visit<'a> {
     fn begin(plan: &RedisPlan, server: &'a Endpoint) -> Result<Self, RedisError> {
         let fail = |why| RedisError {
+            section: LEDGER,
             server: server.to_string(),
             why,
         };
@@ -167,6 +180,7 @@ impl<'a> Visit<'a> {
 
     fn fail(&self, why: Why) -> RedisError {
         RedisError {
+            section: LEDGER,
             server: self.server.to_string(),
             why,
         }
@@ -279,7 +293,6 @@ impl<'a> Visit<'a> {
             );
             return Err(self.fail(Why::Replica(format!("{host}:{port}"))));
         }
-        self.look_at_safety(notes)?;
         Ok(value(&replication, "master_replid"))
     }
 
@@ -381,7 +394,7 @@ impl<'a> Visit<'a> {
         plan: &RedisPlan,
         absent: &mut Vec<SkuKey>,
     ) -> Result<(), RedisError> {
-        const KEYS: [(&str, &str); 8] = [
+        const KEYS: [(&str, &str); 10] = [
             ("sku", "hash"),
             ("res", "hash"),
             ("req", "hash"),
@@ -390,6 +403,8 @@ impl<'a> Visit<'a> {
             ("ops", "hash"),
             ("pending", "zset"),
             ("orders", "stream"),
+            ("lease", "hash"),
+            ("lines", "hash"),
         ];
         for step in &plan.steps {
             let steps = SkuSteps::new(*step);

@@ -1,9 +1,10 @@
 //! The owner's side of one SKU's budget: a bucket of R_admit, and what each shard drew from it.
 //!
-//! Called by the ledger's owner on lease mail. Tokens are deducted before the grant leaves (B43); a repeated draw gets
-//! its grant again, an older one nothing (B44); a shard's part is its fair share by wish and weight among those that draw, with a floor
-//! (B45). Invariants: granted − returned ≤ rate × time + burst, for any loss, repetition or crash; the bucket starts
-//! empty and its rate climbs in steps (J6). Expired tokens are not credited again: the shard counts them as wasted.
+//! Called on lease mail by the ledger's owner, or by its clerk with what a [`super::pool`] drew. Tokens are deducted
+//! before the grant leaves (B43); a repeated draw gets its grant again, an older one nothing (B44); a shard's part is its
+//! fair share by wish and weight among those that draw, with a floor (B45). Invariants: granted − returned ≤ rate × time +
+//! burst, and ≤ what was prepaid, for any loss, repetition or crash; the bucket starts empty and its rate climbs in steps
+//! (J6). Expired tokens are not credited again: the shard counts them as wasted.
 
 use super::gcra::{Bucket, Policy, PolicyError, Rate};
 use super::lease::{LeaseDraw, LeaseGrant, LeaseReturn};
@@ -16,6 +17,15 @@ use crate::planted::{self, Planted};
 use crate::time::{Mono, NS_PER_MS};
 use alloc::boxed::Box;
 
+/// Tokens that a bucket elsewhere deducted already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prepaid {
+    /// So many.
+    pub tokens: u32,
+    /// They are void from then on.
+    pub ends: Mono,
+}
+
 /// What the owner knows of one shard.
 #[derive(Clone, Copy, Debug, Default)]
 struct ShardLine {
@@ -24,6 +34,8 @@ struct ShardLine {
     boot_before: u64,
     seq: u64,
     tokens: u32,
+    /// The tokens are prepaid and void from then on.
+    ends: Option<Mono>,
     returned_seq: u64,
     outstanding: u64,
     claim: Claim,
@@ -94,8 +106,38 @@ impl LeaseBook {
         Ok(())
     }
 
+    /// Begins the climb again with an empty bucket: after an outage what waited must not come all at once (J6).
+    pub fn climb_anew(&mut self, now: Mono) {
+        self.step = 0;
+        self.step_ends = now.plus_ms(step_ms());
+        self.bucket = Bucket::with_tokens(self.steps[0], now, 0);
+    }
+
     /// Answers a draw; `None` when it is older than one already answered, of an earlier run, or of an unknown shard.
     pub fn draw(&mut self, now: Mono, draw: &LeaseDraw) -> Option<LeaseGrant> {
+        self.grant(now, draw, None)
+    }
+
+    /// As [`Self::draw`], with no more tokens than there are prepaid, none of which lives longer than they do; so this
+    /// book only paces and shares out. Gives, beside the grant, how many were taken of them now: none for a repeated draw.
+    pub fn draw_prepaid(
+        &mut self,
+        now: Mono,
+        draw: &LeaseDraw,
+        prepaid: Prepaid,
+    ) -> Option<(LeaseGrant, u32)> {
+        let before = self.counts.granted;
+        let grant = self.grant(now, draw, Some(prepaid))?;
+        let taken = self.counts.granted - before;
+        Some((grant, u32::try_from(taken).expect("one grant's tokens")))
+    }
+
+    fn grant(
+        &mut self,
+        now: Mono,
+        draw: &LeaseDraw,
+        prepaid: Option<Prepaid>,
+    ) -> Option<LeaseGrant> {
         self.climb_to(now);
         let index = usize::from(draw.shard.0);
         let line = self.shards.get_mut(index)?;
@@ -105,14 +147,15 @@ impl LeaseBook {
         }
         if line.seq == draw.seq {
             self.counts.repeated_draws += 1;
-            return Some(self.answer(draw, self.shards[index].tokens));
+            return Some(self.answer(now, draw, index));
         }
         line.claim = Claim {
             want: draw.want,
             weight: draw.weight.clamp(1, 1000),
         };
         line.drew_at = now;
-        let wanted = draw.want.min(self.part(now, index));
+        let most = prepaid.map_or(u32::MAX, |prepaid| prepaid.tokens);
+        let wanted = draw.want.min(self.part(now, index, most)).min(most);
         let tokens = if planted::is(Planted::LeaseNotDeducted) {
             wanted.min(self.bucket.level(now).remaining)
         } else {
@@ -121,13 +164,15 @@ impl LeaseBook {
         let line = &mut self.shards[index];
         line.seq = draw.seq;
         line.tokens = tokens;
+        line.ends = prepaid.map(|prepaid| prepaid.ends);
         line.outstanding += u64::from(tokens);
         self.counts.granted += u64::from(tokens);
-        Some(self.answer(draw, tokens))
+        Some(self.answer(now, draw, index))
     }
 
-    /// Takes tokens back, once per grant number, never more than that shard drew in this run.
-    pub fn give_back(&mut self, now: Mono, back: &LeaseReturn) {
+    /// Takes tokens back, once per grant number, never more than that shard drew in this run. Gives how many, and until
+    /// when they live if they were prepaid.
+    pub fn give_back(&mut self, now: Mono, back: &LeaseReturn) -> (u32, Option<Mono>) {
         self.climb_to(now);
         let credited = self.creditable(back);
         self.counts.returned += u64::from(credited);
@@ -135,6 +180,8 @@ impl LeaseBook {
         if credited > 0 {
             self.bucket.refund(now, credited);
         }
+        let line = self.shards.get(usize::from(back.shard.0));
+        (credited, line.and_then(|line| line.ends))
     }
 
     /// The counters.
@@ -170,26 +217,28 @@ impl LeaseBook {
         credited
     }
 
-    /// Most tokens for this shard now: its fair share of what is saved, but not below the floor.
-    fn part(&self, now: Mono, index: usize) -> u32 {
+    /// Most tokens for this shard now: its fair share of what is saved, `most` of it, but not below the floor.
+    fn part(&self, now: Mono, index: usize, most: u32) -> u32 {
         let drawing =
             |line: &&ShardLine| line.known && now.since(line.drew_at) < LEASE_TTL_MS * NS_PER_MS;
         let claims = self.shards.iter().filter(drawing).map(|line| &line.claim);
-        let saved = u64::from(self.bucket.level(now).remaining);
+        let saved = u64::from(self.bucket.level(now).remaining.min(most));
         let part = share::part(saved, self.shards[index].claim, claims);
         u32::try_from(part)
             .unwrap_or(u32::MAX)
             .max(LEASE_TOKENS_MIN)
     }
 
-    fn answer(&self, draw: &LeaseDraw, tokens: u32) -> LeaseGrant {
+    fn answer(&self, now: Mono, draw: &LeaseDraw, index: usize) -> LeaseGrant {
+        let line = &self.shards[index];
+        let lives_ms = |ends: Mono| ends.since(now) / NS_PER_MS;
         LeaseGrant {
             sku: draw.sku,
             owner_boot: self.owner_boot,
             shard_boot: draw.shard_boot,
             seq: draw.seq,
-            tokens,
-            ttl_ms: LEASE_TTL_MS,
+            tokens: line.tokens,
+            ttl_ms: line.ends.map_or(LEASE_TTL_MS, lives_ms).min(LEASE_TTL_MS),
             retry_ms: LEASE_RETRY_MS,
         }
     }

@@ -15,6 +15,7 @@ pub mod inflight;
 pub mod lease;
 mod line;
 mod log;
+pub mod pool;
 pub mod rule;
 pub mod shaper;
 pub mod share;

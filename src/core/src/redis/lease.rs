@@ -9,14 +9,15 @@ use super::script::Script;
 use crate::limit::gcra::Rate;
 use crate::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
 use crate::limits::{
-    BUCKET_RATE_MILLI_MAX, BUCKET_TTL_MS, BUCKET_WEIGHTS_MAX, BUDGET_BURST_MS, LEASE_TOKENS_MAX,
+    BUCKET_BURST_MAX, BUCKET_BURST_MS, BUCKET_RATE_MILLI_MAX, BUCKET_TTL_MS, BUCKET_WEIGHTS_MAX,
+    LEASE_TOKENS_MAX,
 };
 use crate::time::NS_PER_S;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_proto::ids::SkuKey;
-use weir_proto::resp::{CommandWriter, Value};
+use weir_proto::resp::{CommandWriter, Items, Value};
 
 /// R_admit of a SKU as the control plane hands it out; the same on every instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,59 @@ pub enum PolicySet {
     Kept,
     /// A newer one holds: this instance must load it.
     Older,
+}
+
+/// What setting a policy came to, and what holds since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyTold {
+    /// Whether it is ours.
+    pub set: PolicySet,
+    /// What holds; its rate is in whole thousandths of a token per second.
+    pub holds: LeasePolicy,
+}
+
+/// One step at a bucket. Each may be taken again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetStep {
+    /// Makes it, changes its rate, or keeps it alive.
+    Policy(LeasePolicy),
+    /// Takes a batch of tokens.
+    Draw(LeaseDraw),
+    /// Gives tokens back.
+    Return(LeaseReturn),
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetTold {
+    /// Of a policy.
+    Policy(PolicyTold),
+    /// Of a draw.
+    Draw(Drawn),
+    /// Of a return: so many tokens were taken.
+    Return(u32),
+}
+
+impl BudgetStep {
+    /// Its script.
+    pub const fn script(&self) -> Script {
+        match self {
+            Self::Policy(_) => Script::LeasePolicy,
+            Self::Draw(_) => Script::LeaseDraw,
+            Self::Return(_) => Script::LeaseReturn,
+        }
+    }
+
+    /// Reads its reply.
+    /// # Errors
+    /// What of the reply is not one to this step.
+    pub fn told(&self, reply: &Value<'_>) -> Result<BudgetTold, ShapeFault> {
+        match self {
+            Self::Policy(_) => policy_set(reply).map(BudgetTold::Policy),
+            Self::Draw(draw) => drawn(draw, reply).map(BudgetTold::Draw),
+            Self::Return(_) => credited(reply).map(BudgetTold::Return),
+        }
+    }
 }
 
 /// What a draw came to.
@@ -80,11 +134,26 @@ impl LeaseSteps {
         }
     }
 
+    /// Whose budget it is.
+    pub const fn sku(&self) -> SkuKey {
+        self.sku
+    }
+
+    /// Appends the frame of a step. [`BudgetStep::told`] reads its reply.
+    pub fn push(&self, step: &BudgetStep, out: &mut Vec<u8>) {
+        match step {
+            BudgetStep::Policy(policy) => self.push_policy(policy, out),
+            BudgetStep::Draw(draw) => self.push_draw(draw, out),
+            BudgetStep::Return(back) => self.push_return(back, out),
+        }
+    }
+
     /// Appends the frame that makes the bucket, empty, or changes its rate. Sent again it keeps the bucket alive.
     /// [`policy_set`] reads its reply.
     pub fn push_policy(&self, policy: &LeasePolicy, out: &mut Vec<u8>) {
         let rate_milli = rate_milli(policy.rate);
-        let burst = (rate_milli * BUDGET_BURST_MS / 1_000_000).max(1); // thousandths times ms
+        let burst = rate_milli * BUCKET_BURST_MS / 1_000_000; // thousandths times ms
+        let burst = burst.clamp(1, BUCKET_BURST_MAX);
         let mut writer = CommandWriter::begin(out, 3 + 1 + 5);
         writer.part(b"EVALSHA");
         writer.part(&self.policy_sha1);
@@ -140,7 +209,7 @@ impl LeaseSteps {
 }
 
 /// Thousandths of a token per second, rounded down; at most what the bucket counts exactly.
-fn rate_milli(rate: Rate) -> u64 {
+pub fn rate_milli(rate: Rate) -> u64 {
     let milli = u128::from(rate.tokens) * u128::from(1000 * NS_PER_S);
     let milli = milli / u128::from(rate.per_ns.max(1));
     u64::try_from(milli)
@@ -151,13 +220,33 @@ fn rate_milli(rate: Rate) -> u64 {
 /// Reads what setting a policy came to.
 /// # Errors
 /// What of the reply is not that.
-pub fn policy_set(reply: &Value<'_>) -> Result<PolicySet, ShapeFault> {
-    match integers::<3>(reply)?[0] {
-        0 => Ok(PolicySet::Older),
-        1 => Ok(PolicySet::Applied),
-        2 => Ok(PolicySet::Kept),
-        other => Err(ShapeFault::Code(other)),
-    }
+pub fn policy_set(reply: &Value<'_>) -> Result<PolicyTold, ShapeFault> {
+    let ([code, _boot, _now, rate, weights], version) = with_last::<5>(reply)?;
+    let set = match code {
+        0 => PolicySet::Older,
+        1 => PolicySet::Applied,
+        2 => PolicySet::Kept,
+        other => return Err(ShapeFault::Code(other)),
+    };
+    let rate = u64::try_from(rate).ok();
+    let rate = rate.filter(|&milli| milli <= BUCKET_RATE_MILLI_MAX);
+    let weights = u32::try_from(weights).ok();
+    let weights = weights.filter(|weights| (1..=BUCKET_WEIGHTS_MAX).contains(weights));
+    let version = version.text().and_then(|text| {
+        let text = core::str::from_utf8(text).ok()?;
+        text.parse().ok()
+    });
+    Ok(PolicyTold {
+        set,
+        holds: LeasePolicy {
+            version: version.ok_or(ShapeFault::Field)?,
+            rate: Rate {
+                tokens: rate.ok_or(ShapeFault::Field)?,
+                per_ns: 1000 * NS_PER_S,
+            },
+            weights: weights.ok_or(ShapeFault::Field)?,
+        },
+    })
 }
 
 /// Reads the reply to `draw`.
@@ -202,14 +291,29 @@ pub fn credited(reply: &Value<'_>) -> Result<u32, ShapeFault> {
 }
 
 fn integers<const N: usize>(reply: &Value<'_>) -> Result<[i64; N], ShapeFault> {
-    let items = match reply {
-        Value::Array(items) if items.len() == N => items.clone(),
-        Value::Error(_) => return Err(ShapeFault::Error),
-        _ => return Err(ShapeFault::Length),
-    };
+    let mut items = items(reply, N)?;
+    leading(&mut items)
+}
+
+/// `N` integers and one thing of any kind.
+fn with_last<'a, const N: usize>(reply: &Value<'a>) -> Result<([i64; N], Value<'a>), ShapeFault> {
+    let mut items = items(reply, N + 1)?;
+    let first = leading(&mut items)?;
+    Ok((first, items.next().ok_or(ShapeFault::Length)?))
+}
+
+fn items<'a>(reply: &Value<'a>, count: usize) -> Result<Items<'a>, ShapeFault> {
+    match reply {
+        Value::Array(items) if items.len() == count => Ok(items.clone()),
+        Value::Error(_) => Err(ShapeFault::Error),
+        _ => Err(ShapeFault::Length),
+    }
+}
+
+fn leading<const N: usize>(items: &mut Items<'_>) -> Result<[i64; N], ShapeFault> {
     let mut found = [0; N];
-    for (slot, item) in found.iter_mut().zip(items) {
-        let Value::Integer(integer) = item else {
+    for slot in &mut found {
+        let Some(Value::Integer(integer)) = items.next() else {
             return Err(ShapeFault::Field);
         };
         *slot = integer;
@@ -283,9 +387,29 @@ mod tests {
         assert_eq!(credited(&read(b"*3\r\n:1\r\n:4\r\n:9\r\n")), Ok(4));
         assert_eq!(credited(&read(b"*3\r\n:0\r\n:0\r\n:9\r\n")), Ok(0));
         assert!(credited(&read(b"*3\r\n:0\r\n:4\r\n:9\r\n")).is_err());
-        assert_eq!(
-            policy_set(&read(b"*3\r\n:0\r\n:1\r\n:9\r\n")),
-            Ok(PolicySet::Older)
-        );
+    }
+
+    #[test]
+    fn a_policy_that_is_refused_is_told_which_one_holds() {
+        let told = policy_set(&read(
+            b"*6\r\n:0\r\n:1\r\n:9\r\n:2500\r\n:3\r\n$20\r\n18446744073709551615\r\n",
+        ));
+        let told = told.expect("well formed");
+        assert_eq!(told.set, PolicySet::Older);
+        let LeasePolicy {
+            version,
+            rate,
+            weights,
+        } = told.holds;
+        assert_eq!((version, rate_milli(rate), weights), (u64::MAX, 2500, 3));
+        for bad in [
+            "*6\r\n:3\r\n:1\r\n:9\r\n:1\r\n:1\r\n$1\r\n1\r\n",
+            "*6\r\n:1\r\n:1\r\n:9\r\n:-1\r\n:1\r\n$1\r\n1\r\n",
+            "*6\r\n:1\r\n:1\r\n:9\r\n:1\r\n:0\r\n$1\r\n1\r\n",
+            "*6\r\n:1\r\n:1\r\n:9\r\n:1\r\n:1\r\n$1\r\nx\r\n",
+            "*3\r\n:1\r\n:1\r\n:9\r\n",
+        ] {
+            assert!(policy_set(&read(bad.as_bytes())).is_err(), "{bad:?}");
+        }
     }
 }

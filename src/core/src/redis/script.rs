@@ -197,7 +197,7 @@ mod tests {
         assert!(Script::Restock.source().contains(&units));
         let lease = format!(
             "LEASE_TTL_MS, RETRY_MS, TOKENS_MIN, LINES_MAX = {}, {}, {}, 1024 ",
-            limits::LEASE_TTL_MS,
+            limits::POOL_TTL_MS,
             limits::LEASE_RETRY_MS,
             limits::LEASE_TOKENS_MIN
         );

@@ -131,7 +131,7 @@ impl Watch {
                 self.find(sku)?.due = now.mono;
                 None
             }
-            News::PullLost(..) | News::Outbox(_) | News::Resolve(_) => None, // not what is shown
+            News::PullLost(..) | News::Outbox(_) | News::Resolve(_) | News::Budget(..) => None, // not what is shown
         }
     }
 

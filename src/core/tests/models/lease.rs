@@ -112,7 +112,9 @@ impl World {
             Message::Grant(grant) => {
                 self.share.grant(self.now, &grant);
             }
-            Message::Return(back) => self.book.give_back(self.now, &back),
+            Message::Return(back) => {
+                self.book.give_back(self.now, &back);
+            }
         }
     }
 

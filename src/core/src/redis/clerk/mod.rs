@@ -1,11 +1,12 @@
 //! The ledger's clerk: stands where the embedded ledger's owner stands, and asks Redis instead of a ledger of its own.
 //!
 //! A handler with connections ([`Addr::Owner`]): shards, worker and ops send it the same mail as the owner. It opens what
-//! the configuration sells, shows shards what the [`Watch`] learns, reopens what gathered, hands out the budget of this
-//! instance and reads the outbox for the worker. Invariants: no grant is asked for while the order store is gone, or of a
+//! the configuration sells, shows shards what the [`Watch`] learns, reopens what gathered, draws this instance's part of
+//! every budget for its shards ([`lease`]) and reads the outbox for the worker. Invariants: no grant is asked for while the order store is gone, or of a
 //! server that is not the one that was trusted; tokens are handed out only for SKUs whose server can be asked, and the
-//! budget climbs anew after an outage (J6). Not here: what a client hears (the shard), the budget of all instances.
+//! budget climbs anew after an outage (J6). Not here: what a client hears (the shard).
 
+pub mod lease;
 mod outbox;
 mod stats;
 
@@ -14,8 +15,7 @@ use super::step::StepPlan;
 use super::watch::Watch;
 use crate::ask::{Answer, Ask, AskId, Failure, LedgerOp, Open, OpsRef, Outcome};
 use crate::ledger::SkuState;
-use crate::limit::book::LeaseBook;
-use crate::limit::lease::{LeaseDraw, LeaseReturn, ShardId};
+use crate::limit::lease::{LeaseDraw, ShardId};
 use crate::limits::{CLERK_ASK_MS, REOPEN_TICK_MS};
 use crate::mail::{Addr, Mail};
 use crate::port::{Effects, Event, Handler};
@@ -26,6 +26,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use lease::{LeaseConfig, Leases};
 use outbox::Outbox;
 use weir_proto::ids::{RequestId, SkuKey};
 
@@ -49,13 +50,14 @@ pub struct ClerkConfig {
     pub seed: u64,
     /// How Redis is reached.
     pub desk: DeskConfig,
+    /// How budgets are shared with other instances.
+    pub leases: LeaseConfig,
 }
 
 /// What the clerk knows of one SKU beside its view.
 #[derive(Debug)]
 struct Desked {
     sku: SkuKey,
-    budget: LeaseBook,
     /// Its server could be asked at the last look.
     was_reachable: bool,
     /// As the last snapshot said.
@@ -77,6 +79,7 @@ pub struct Clerk {
     desk: Desk,
     watch: Watch,
     skus: Vec<Desked>,
+    leases: Leases,
     outbox: Outbox,
     orders_stopped: bool,
     draining: bool,
@@ -95,7 +98,6 @@ impl Clerk {
         let keys: Vec<SkuKey> = config.plans.iter().map(|plan| plan.sku).collect();
         let skus = keys.iter().map(|key| Desked {
             sku: *key,
-            budget: budget_of(now, &config, *key),
             was_reachable: false,
             state: None,
             frozen: String::new(),
@@ -107,6 +109,7 @@ impl Clerk {
             skus: skus.collect(),
             desk: Desk::new(config.desk.clone(), &config.plans),
             watch: Watch::new(keys.iter().copied(), config.boot, config.seed),
+            leases: Leases::new(now, &config),
             outbox: Outbox::new(&keys),
             orders_stopped: false,
             draining: false,
@@ -130,7 +133,7 @@ impl Clerk {
         match mail {
             Mail::Ask(ask) => self.take_up(now, ask, fx),
             Mail::LeaseDraw(draw) => self.draw(now, &draw, fx),
-            Mail::LeaseReturn(back) => self.give_back(now, &back),
+            Mail::LeaseReturn(back) => self.leases.give_back(now, &back),
             Mail::ViewsAsk(shard) => self.send_views(shard, fx),
             Mail::OrdersStopped => self.set_orders_stopped(true, fx),
             Mail::OutboxAsk => {
@@ -184,20 +187,12 @@ impl Clerk {
 
     fn draw(&mut self, now: Now, draw: &LeaseDraw, fx: &mut Effects) {
         let is_reachable = self.desk.can_ask(now, draw.sku) && !self.desk.has_changed(draw.sku);
-        let Some(desked) = self
-            .find(draw.sku)
-            .filter(|desked| is_reachable && !desked.was_lost)
-        else {
+        let is_lost = self.find(draw.sku).is_none_or(|desked| desked.was_lost);
+        if !is_reachable || is_lost {
             return; // the shard asks again; without an answer it closes when its lease ends
-        };
-        if let Some(grant) = desked.budget.draw(now.mono, draw) {
-            fx.post(Addr::Shard(draw.shard), Mail::LeaseGrant(grant));
         }
-    }
-
-    fn give_back(&mut self, now: Now, back: &LeaseReturn) {
-        if let Some(desked) = self.find(back.sku) {
-            desked.budget.give_back(now.mono, back);
+        if let Some(grant) = self.leases.draw(now, draw) {
+            fx.post(Addr::Shard(draw.shard), Mail::LeaseGrant(grant));
         }
     }
 
@@ -206,10 +201,13 @@ impl Clerk {
         for desked in &mut self.skus {
             let is_reachable = self.desk.can_ask(now, desked.sku);
             if is_reachable && !desked.was_reachable {
-                desked.budget = budget_of(now, &self.config, desked.sku);
+                self.leases.climb_anew(now, desked.sku);
             }
             desked.was_reachable = is_reachable;
+            let is_served = is_reachable && desked.sells() && !self.desk.has_changed(desked.sku);
+            self.leases.serve(desked.sku, is_served);
         }
+        self.leases.watch_reach(now);
     }
 
     fn hear(&mut self, now: Now, news: News, fx: &mut Effects) {
@@ -219,6 +217,10 @@ impl Clerk {
                 let frozen = state.map_or(String::new(), |state| state.frozen.clone());
                 let state = state.map(|state| state.sku);
                 self.look_at(now, sku, state, frozen, fx);
+                let is_served = self
+                    .find(sku)
+                    .is_some_and(|desked| desked.sells() && desked.was_reachable);
+                self.leases.serve(sku, is_served);
             }
             News::Reopened(sku) | News::PullLost(sku, Pull::Reopen) => {
                 if let Some(desked) = self.find(*sku) {
@@ -230,8 +232,12 @@ impl Clerk {
             News::Resolve(endpoint) => {
                 fx.post(Addr::Resolver, Mail::ResolveAsk(endpoint.clone()));
             }
-            News::Hint { .. } | News::Greeted | News::PullLost(_, Pull::Snapshot { .. }) => {}
+            News::Hint { .. }
+            | News::Greeted
+            | News::Budget(..)
+            | News::PullLost(_, Pull::Snapshot { .. } | Pull::Budget(_)) => {}
         }
+        self.leases.hear(now, &news);
         if let Some(view) = self.watch.hear(now, news) {
             for shard in 0..self.config.shards_count {
                 fx.post(Addr::Shard(ShardId(shard)), self.view_mail(&view));
@@ -314,34 +320,48 @@ impl Handler for Clerk {
         match event {
             Event::Mail(Mail::Resolved(resolved)) => {
                 self.desk.resolved(now, &resolved.endpoint, resolved.to);
+                self.leases.resolved(now, &resolved.endpoint, resolved.to);
             }
             Event::Mail(mail) => self.take_mail(now, mail, fx),
             Event::Connected { conn, token } => {
-                self.desk.connected(now, conn, token, fx);
+                if !self.desk.connected(now, conn, token, fx) {
+                    self.leases.connected(now, conn, token, fx);
+                }
             }
             Event::ConnectFailed { token, error } => {
-                self.desk.connect_failed(now, token, error);
+                if !self.desk.connect_failed(now, token, error) {
+                    self.leases.connect_failed(now, token, error);
+                }
             }
             Event::Received { conn, mut input } => {
-                self.desk.received(now, conn, &mut input, fx);
+                if !self.desk.received(now, conn, &mut input, fx) {
+                    self.leases.received(now, conn, &mut input, fx);
+                }
             }
             Event::Closed { conn, .. } => {
-                self.desk.closed(now, conn, fx);
+                if !self.desk.closed(now, conn, fx) {
+                    self.leases.closed(now, conn, fx);
+                }
             }
-            Event::Drain => self.draining = true,
+            Event::Drain => {
+                self.draining = true;
+                self.leases.drain(now);
+            }
             Event::Tick | Event::Sent { .. } => {}
             Event::Accepted { .. } => debug_assert!(false, "the clerk does not listen"),
         }
     }
 
     fn on_flush(&mut self, now: Now, fx: &mut Effects) {
-        if self.draining && self.asks_out == 0 {
+        if self.draining && self.asks_out == 0 && self.leases.is_over(now) {
             self.desk.close(fx);
+            self.leases.close(fx);
             fx.stop(); // everything that was asked is answered
             return;
         }
         self.deliver(now, fx);
         self.watch.turn(now, &mut self.desk, fx);
+        self.leases.turn(now, &mut self.desk, fx);
         self.outbox.turn(now, &mut self.desk, fx);
         self.desk.turn(now, fx);
         self.deliver(now, fx); // what the turn gave up is answered in it
@@ -355,6 +375,7 @@ impl Handler for Clerk {
         let due = [
             Some(self.tick_due),
             self.watch.next_deadline(),
+            self.leases.next_deadline(),
             self.outbox.next_deadline(),
             self.desk.next_deadline(),
         ];
@@ -362,13 +383,12 @@ impl Handler for Clerk {
     }
 }
 
-fn budget_of(now: Now, config: &ClerkConfig, sku: SkuKey) -> LeaseBook {
-    let (_, spec) = config
-        .sale
-        .sku(sku)
-        .expect("each plan is of a SKU of the sale");
-    LeaseBook::new(now.mono, config.boot, spec.budget, config.shards_count)
-        .expect("the configuration check refuses budgets that cannot be enforced")
+impl Desked {
+    /// True when there are units that a token could buy.
+    fn sells(&self) -> bool {
+        let sells = |state: &SkuState| state.open && !state.sold_out;
+        self.state.as_ref().is_some_and(sells) && self.frozen.is_empty() && !self.was_lost
+    }
 }
 
 /// The name of the operator's request that makes Redis sell what the configuration says; `None`: it does already.

@@ -60,11 +60,6 @@ impl Clerk {
             );
             let frozen = u64::from(!desked.frozen.is_empty());
             put("weir_redis_frozen", label, frozen);
-            let budget = desked.budget.counts();
-            put("weir_lease_tokens_granted_total", label, budget.granted);
-            put("weir_lease_tokens_returned_total", label, budget.returned);
-            put("weir_lease_tokens_void_total", label, budget.void);
-            put("weir_lease_draws_stale_total", label, budget.stale_draws);
         }
         for view in self.watch.shown() {
             put(
@@ -73,6 +68,7 @@ impl Clerk {
                 view.version,
             );
         }
+        self.leases.put(now, &self.desk, &mut samples);
         Stats {
             from: Addr::Owner,
             samples,

@@ -144,7 +144,10 @@ impl Desk {
         let lost: Vec<Sent> = node.link.fail(now, fault, &mut self.rng, fx).collect();
         for sent in lost {
             match sent {
-                Sent::Pull(sku, pull) => self.pull_lost(sku, pull),
+                Sent::Pull(sku, pull) => {
+                    self.counts.draws_unknown += u64::from(pull.is_draw());
+                    self.pull_lost(sku, pull);
+                }
                 Sent::Ask(flight) => {
                     self.nodes[index].breaker.heard(now.mono, false);
                     self.end(&flight, Outcome::Unknown);

@@ -146,6 +146,8 @@ pub struct DeskCounts {
     pub faults: u64,
     /// Asks that an open breaker kept back.
     pub broken: u64,
+    /// Draws of tokens of which nobody knows whether they were carried out (`LIMITER_RESULT_UNKNOWN`).
+    pub draws_unknown: u64,
 }
 
 /// See the module.
@@ -200,6 +202,11 @@ impl Desk {
             desk.node_at(&server);
         }
         desk
+    }
+
+    /// Its connects are numbered above `number`, so that one handler can have two desks.
+    pub fn number_connects_above(&mut self, number: u64) {
+        self.tokens = number;
     }
 
     /// What was counted so far.

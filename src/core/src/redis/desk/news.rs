@@ -1,11 +1,13 @@
 //! What a desk hears beside answers: events as hints, and pages of snapshots as truth (E2).
 
+use super::errors::Meaning;
 use super::{Desk, Sent, errors};
 use crate::ledger::SkuState;
 use crate::limits::{DESK_NEWS_MAX, OUTBOX_PAGE, PAGE_USERS};
 use crate::order::contract::OrderMessage;
 use crate::port::Effects;
 use crate::redis::endpoint::Endpoint;
+use crate::redis::lease::{BudgetStep, BudgetTold, LeaseSteps};
 use crate::redis::link::fault::LinkFault;
 use crate::redis::reply::{self, ShapeFault};
 use crate::redis::script::Script;
@@ -37,6 +39,8 @@ pub enum News {
     Outbox(Box<OutboxFound>),
     /// Units that had gathered were made sellable, or there were none.
     Reopened(SkuKey),
+    /// What a step at a bucket came to.
+    Budget(SkuKey, BudgetTold),
     /// What was pulled did not come and will not; a step may have been taken.
     PullLost(SkuKey, Pull),
 }
@@ -60,6 +64,8 @@ pub enum Pull {
     },
     /// One epoch step for what gathered while it was sold out.
     Reopen,
+    /// A step at its bucket; only [`Desk::step_budget`] sends it.
+    Budget(BudgetStep),
 }
 
 /// A page of the outbox.
@@ -139,7 +145,32 @@ impl Desk {
                 } => steps.push_snapshot(cursor, if with_winners { PAGE_USERS } else { 0 }, out),
                 Pull::Outbox { from, skip } => steps.push_outbox(from, skip, OUTBOX_PAGE, out),
                 Pull::Reopen => steps.push_reopen(out),
+                Pull::Budget(_) => debug_assert!(false, "it has frames of its own"),
             });
+        sent.is_ok()
+    }
+
+    /// Sends a step at a SKU's bucket. One answer comes as news: [`News::Budget`], or [`News::PullLost`]. False: it cannot
+    /// be sent now. A server that lost its data has no bucket, so one that is not the one that was trusted is asked, too.
+    pub fn step_budget(
+        &mut self,
+        now: Now,
+        steps: &LeaseSteps,
+        step: BudgetStep,
+        fx: &mut Effects,
+    ) -> bool {
+        let Some(place) = self.sku_of(steps.sku()) else {
+            return false;
+        };
+        let Some(index) = self.node_of(place) else {
+            return false;
+        };
+        let node = &mut self.nodes[index];
+        if node.is_retired {
+            return false;
+        }
+        let sent = Sent::Pull(place as u16, Pull::Budget(step));
+        let sent = node.link.send(now, sent, fx, |out| steps.push(&step, out));
         sent.is_ok()
     }
 
@@ -157,6 +188,8 @@ impl Desk {
         fx: &mut Effects,
     ) {
         if let Value::Error(error) = value {
+            let is_open = errors::meaning(error) == Meaning::Open;
+            self.counts.draws_unknown += u64::from(is_open && pull.is_draw());
             self.pull_lost(place, pull);
             match error.code {
                 b"NOSCRIPT" => self.load(now, index, pull.script(), fx),
@@ -174,10 +207,12 @@ impl Desk {
             Pull::Snapshot { .. } => snapshot_of(plan, value),
             Pull::Outbox { from, skip } => outbox_of(plan, (from, skip), value),
             Pull::Reopen => reply::stepped(value).map(|_| News::Reopened(plan.sku)),
+            Pull::Budget(step) => step.told(value).map(|told| News::Budget(plan.sku, told)),
         };
         match news {
             Ok(news) => self.news.push_back(news),
             Err(_) => {
+                self.counts.draws_unknown += u64::from(pull.is_draw());
                 self.pull_lost(place, pull);
                 self.lose(now, index, LinkFault::WrongShape, fx);
             }
@@ -216,7 +251,13 @@ impl Pull {
             Self::Snapshot { .. } => Script::Snapshot,
             Self::Outbox { .. } => Script::Outbox,
             Self::Reopen => Script::Reopen,
+            Self::Budget(step) => step.script(),
         }
+    }
+
+    /// True when tokens are lost if its answer is.
+    pub(super) const fn is_draw(self) -> bool {
+        matches!(self, Self::Budget(BudgetStep::Draw(_)))
     }
 }
 

@@ -1,0 +1,46 @@
+//! The section `[limiter]`: how instances share the budget of a stock in Redis, and where its buckets are.
+//!
+//! Called by [`super::redis`].
+
+use super::document::Section;
+use super::plan::{LeasePlan, LimiterPlan};
+use super::redis::desk;
+use std::path::Path;
+use weir_core::limits::INSTANCE_BYTES_MAX;
+
+/// `None`: something is wrong and reported.
+pub fn leases(section: &Section<'_, '_>, dir: &Path) -> Option<LeasePlan> {
+    let weight = section.number("weight") as u32; // at most 1,000
+    let weights = section.number("weights") as u32; // at most a million
+    let instance = section.optional_text("instance");
+    let is_name = |name: &String| {
+        (1..=INSTANCE_BYTES_MAX).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
+    };
+    if instance.as_ref().is_some_and(|name| !is_name(name)) {
+        section.wrong(
+            "instance",
+            format!("must be 1 to {INSTANCE_BYTES_MAX} visible ASCII characters"),
+        );
+    }
+    if weight > weights && !section.is_wrong() && weights > 1 {
+        section.wrong(
+            "weights",
+            format!("is the sum of all instances' weights, and smaller than this one's ({weight})"),
+        );
+    }
+    let servers = section.optional_endpoints("servers");
+    let accept_lua_holes = section.flag("accept_lua_holes");
+    let limiter = match servers {
+        None => None,
+        Some(servers) => Some(LimiterPlan {
+            desk: desk(section, dir, servers)?,
+            accept_lua_holes,
+        }),
+    };
+    (!section.is_wrong()).then_some(LeasePlan {
+        instance,
+        weight,
+        weights: weights.max(weight),
+        limiter,
+    })
+}
