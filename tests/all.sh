@@ -144,6 +144,8 @@ run 120 redis_bench bench/redis.sh --json --rounds 1 --seconds 1 --tries 1
 run 120 idle bench/idle.sh 2000
 # A thousand sales on a virtual clock with faults from their seeds; the full 5,000 are for whoever changes core.
 run 300 sim target/release/weir sim --seeds 0..1000 --json
+# The same sales with the ledger in a modelled Redis, for one or two machines.
+run 300 sim_redis target/release/weir sim --seeds 0..400 --ledger redis --json
 # The optimised program is killed 200 times under load, and its disks, clocks and journals fail.
 run 400 torture target/release/weir torture --kills 200 --seed 1 --json
 # The optimised program sells to a crowd; it exits with 1 when a promise breaks.

@@ -278,7 +278,7 @@ struct Mean {
 
 impl Faults for Mean {
     fn mail(&mut self, _: Now, route: Route, _: &Mail, _: &mut Rng) -> MailFate {
-        assert_eq!((route.from, route.to), (Addr::Owner, SHARD));
+        assert_eq!((route.from.addr, route.to.addr), (Addr::Owner, SHARD));
         self.mails += 1;
         match self.mails {
             number if number % 3 == 0 => MailFate::Lose,

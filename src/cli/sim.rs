@@ -4,7 +4,7 @@
 mod planted;
 
 use super::{CliError, print};
-use crate::sim::{Options, Report, run_range, seed_here};
+use crate::sim::{LedgerKind, Options, Report, run_range, seed_here};
 use std::fmt::Write;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use std::path::PathBuf;
 /// Run sales on a virtual clock with crashes, losses and delays drawn from a seed, and check every promise after every turn.
 #[derive(clap::Args, Clone, Debug)]
 #[command(
-    override_usage = "weir sim --seeds <A..B> [--json]\n       weir sim --seed <N> [--json | --trace]",
-    after_help = "Examples:\n  weir sim --seeds 0..5000 --json\n  weir sim --seed 1234 --trace\n\nThe same seed gives the same events on any machine. Exit code 1: a promise broke; the message has the line that replays it.\n\nThe report names the marks: each way a request can end, each transition, each fault, and how often worlds reached it.\nWith a build of tests/planted.sh at hand it also says how many of the faults put in on purpose were found."
+    override_usage = "weir sim --seeds <A..B> [--ledger redis] [--json]\n       weir sim --seed <N> [--ledger redis] [--json | --trace]",
+    after_help = "Examples:\n  weir sim --seeds 0..5000 --json\n  weir sim --seeds 0..5000 --ledger redis --json\n  weir sim --seed 1234 --trace\n\nThe same seed gives the same events on any machine. Exit code 1: a promise broke; the message has the line that replays it.\n\nThe report names the marks: each way a request can end, each transition, each fault, and how often worlds reached it.\nWith a build of tests/planted.sh at hand it also says how many of the faults put in on purpose were found."
 )]
 pub struct SimArgs {
     /// All seeds from A up to, not including, B.
@@ -22,6 +22,9 @@ pub struct SimArgs {
     /// One seed.
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     pub seed: Option<u64>,
+    /// Where the stock is: in the process, or in a modelled Redis that runs the shipped scripts for one or two machines.
+    #[arg(long, value_name = "embedded|redis", default_value = "embedded", value_parser = ledger)]
+    pub ledger: LedgerKind,
     /// Print every event of the one seed.
     #[arg(long, requires = "seed", conflicts_with_all = ["json", "seeds"])]
     pub trace: bool,
@@ -60,6 +63,14 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
     }
 }
 
+fn ledger(text: &str) -> Result<LedgerKind, String> {
+    match text {
+        "embedded" => Ok(LedgerKind::Embedded),
+        "redis" => Ok(LedgerKind::Redis),
+        _ => Err("it is embedded or redis".to_owned()),
+    }
+}
+
 impl SimArgs {
     /// The seeds to run.
     pub fn range(&self) -> Range<u64> {
@@ -83,12 +94,13 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
     if let Some(how) = &args.hunt {
         return planted::hunt(how == "search");
     }
-    let options = Options::traced(args.trace);
+    let options = Options::traced(args.ledger, args.trace);
+    let more = args.ledger.options();
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         usual(panic);
         if let Some(seed) = seed_here() {
-            eprintln!("weir sim --seed {seed} --trace"); // a release build aborts after this
+            eprintln!("weir sim --seed {seed}{more} --trace"); // a release build aborts after this
         }
     }));
     let seeds = args.range();
@@ -106,7 +118,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         for sin in failed.sins.iter().take(SINS_SHOWN_MAX) {
             eprintln!("seed {}: {:?}: {}", failed.seed, sin.kind, sin.what);
         }
-        eprintln!("weir sim --seed {} --trace", failed.seed);
+        eprintln!("weir sim --seed {}{more} --trace", failed.seed);
     }
     if args.json {
         let json = serde_json::to_string(&report).map_err(CliError::input)?;
@@ -117,7 +129,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
     match report.failed.first() {
         None => complete(&report, args.all_marks),
         Some(failed) => Err(CliError::Broken(format!(
-            "{} of {} seeds broke a promise; replay the first with: weir sim --seed {} --trace",
+            "{} of {} seeds broke a promise; replay the first with: weir sim --seed {}{more} --trace",
             report.failed.len(),
             report.seeds,
             failed.seed

@@ -27,6 +27,7 @@ pub use host::{Footprint, Host, check};
 pub use instant::{instant, instant_text};
 pub use plan::{DenyPlan, LeasePlan, LogTarget, OpsPlan, Plan, RedisPlan, StorePlan};
 pub use problem::{Problem, Problems};
+pub(crate) use redis::steps as redis_steps;
 pub use starter::{Setting, fresh_sale, starter};
 
 use self::document::Reader;

@@ -130,7 +130,10 @@ fn role(orders: &Section<'_, '_>, ledger_kind: &str) -> Role {
 }
 
 /// What the steps of each SKU need.
-fn steps(sale: &Sale) -> Result<Vec<StepPlan>, String> {
+///
+/// # Errors
+/// Ids that do not fit.
+pub(crate) fn steps(sale: &Sale) -> Result<Vec<StepPlan>, String> {
     let plans = LedgerConfig::of_sale(sale, 0).plans;
     let step = |(activity, sku): (&weir_core::sale::Activity, &weir_core::sale::Sku)| {
         let (a, s) = (activity.id.0, sku.id.0);

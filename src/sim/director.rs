@@ -1,8 +1,10 @@
 //! One world from its seed to its verdict: builds the parts, lets mishaps happen, restarts what fell, drains, checks.
 
 mod befall;
+mod remote;
 
 use super::Options;
+use super::books::Books;
 use super::check::Checker;
 use super::crowd::Crowd;
 use super::end::{self, End};
@@ -12,7 +14,9 @@ use super::operator::Operator;
 use super::plan::{LISTEN, Plan, WALL_START_MS};
 use super::store::StoreModel;
 use super::tally::{Fault, Faults, Sin, SinKind};
+use super::truth::Truth;
 use super::weather::{Sky, Wind};
+use remote::{CLERK_CONNS_MAX, Remote};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -21,19 +25,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_core::ledger::LedgerConfig;
 use weir_core::ledger::owner::{Owner, OwnerConfig};
-use weir_core::limit::lease::ShardId;
 use weir_core::mail::Addr;
 use weir_core::order::model::{OrderModel, Tables};
 use weir_core::order::state::OrderState;
 use weir_core::order::worker::Worker;
 use weir_core::planted;
+use weir_core::redis::clerk::Clerk;
 use weir_core::rng::Rng;
 use weir_core::shard::Shard;
 use weir_core::time::{NS_PER_MS, WallMs};
 use weir_io::sim::{Config, Listen, SimPart, World};
 
 /// The part that all buyers live in.
-const CROWD: Addr = Addr::Client(0);
+pub(super) const CROWD: Addr = Addr::Client(0);
 /// Connections that the buyers may have at a time.
 const CROWD_CONNS_MAX: usize = 2048;
 /// After load and faults: a status that is not terminal by then is limbo (design §12.7).
@@ -85,6 +89,8 @@ struct Director {
     worker_boot: u32,
     /// Shards that were told to end and may not have yet.
     draining: BTreeSet<u16>,
+    /// Only where Redis has the ledger.
+    remote: Remote,
     /// The latest wall time that the world has shown, as far as a backward step hides it.
     wall_latest: WallMs,
 }
@@ -132,7 +138,7 @@ pub fn run_seed(seed: u64, options: &Options) -> SeedReport {
 impl Director {
     fn new(seed: u64, options: Options) -> Self {
         let mut rng = Rng::new(seed);
-        let plan = Arc::new(Plan::draw(&mut rng));
+        let plan = Arc::new(Plan::draw(&mut rng, options.ledger));
         let config = Config {
             wall_start_ms: WALL_START_MS,
             ..Config::default()
@@ -144,11 +150,20 @@ impl Director {
         let sky = Rc::new(RefCell::new(Sky::new(Arc::clone(&plan))));
         world.set_faults(Box::new(Wind(Rc::clone(&sky))));
         let ledger_config = LedgerConfig::of_sale(&plan.sale, 7);
+        let truth = match &plan.redis {
+            None => Truth::of_journal(ledger_config.clone(), Arc::clone(&plan)),
+            Some(redis) => {
+                sky.borrow_mut().afar.begin();
+                let books = Books::new(Arc::clone(&plan), redis, Rc::clone(&sky));
+                Truth::Redis(Box::new(books))
+            }
+        };
         let mut director = Self {
             options,
             world,
             sky,
-            checker: Checker::new(ledger_config.clone(), Arc::clone(&plan)),
+            checker: Checker::new(truth),
+            remote: Remote::default(),
             mishaps: BinaryHeap::new(),
             planned: 0,
             faults: Faults::default(),
@@ -160,15 +175,16 @@ impl Director {
             plan: Arc::clone(&plan),
             rng: rng.fork(),
         };
+        director.add_redis(&mut rng);
         for part in director.process() {
             let handler = director.make(part);
             let (listen, conns_max) = match part {
                 Part::Shard(_) => (Listen::On(LISTEN), plan.shard.conns_max),
+                Part::Owner(_) if plan.redis.is_some() => (Listen::No, CLERK_CONNS_MAX),
                 _ => (Listen::No, 0),
             };
-            director
-                .world
-                .add_part(part.addr(), handler, listen, conns_max);
+            let seat = plan.seat(part);
+            director.world.add_part(seat, handler, listen, conns_max);
         }
         let operator = Box::new(Operator::new(&plan, &mut rng));
         director.world.add_part(Addr::Ops, operator, Listen::No, 0);
@@ -180,23 +196,35 @@ impl Director {
         director
     }
 
-    /// All parts of the process, in the order they start.
+    /// All parts of all machines, in the order they start.
     fn process(&self) -> Vec<Part> {
-        let mut parts = vec![Part::Store, Part::OrderStore, Part::Owner, Part::Worker];
-        parts.extend((0..self.plan.shards_count).map(Part::Shard));
+        let machines = 0..self.plan.machines();
+        machines.flat_map(|machine| self.machine(machine)).collect()
+    }
+
+    /// All parts of a machine, in the order they start.
+    fn machine(&self, machine: u16) -> Vec<Part> {
+        let mut parts = match (machine, &self.plan.redis) {
+            (0, None) => vec![Part::Store, Part::OrderStore, Part::Owner(0), Part::Worker],
+            (0, Some(_)) => vec![Part::OrderStore, Part::Owner(0), Part::Worker],
+            (_, _) => vec![Part::Owner(machine)],
+        };
+        let shards = self.plan.shards_count * machine..self.plan.shards_count * (machine + 1);
+        parts.extend(shards.map(Part::Shard));
         parts
     }
 
     /// A new run of a part; disks keep what they have.
     fn make(&mut self, part: Part) -> Box<dyn SimPart> {
         match part {
-            Part::Shard(shard) => {
-                let shard = ShardId(shard);
-                self.sky.borrow_mut().shard_restarts(shard);
-                let config = self.plan.shard_config(shard, &mut self.rng);
+            Part::Shard(number) => {
+                let seat = self.plan.seat(part);
+                self.sky.borrow_mut().shard_restarts(seat);
+                let config = self.plan.shard_config(number, &mut self.rng);
                 Box::new(Shard::new(self.world.now(), config))
             }
-            Part::Owner => {
+            Part::Owner(machine) if self.plan.redis.is_some() => Box::new(self.clerk(machine)),
+            Part::Owner(_) => {
                 let config = OwnerConfig {
                     sale: Arc::clone(&self.plan.sale),
                     shards_count: self.plan.shards_count,
@@ -216,6 +244,7 @@ impl Director {
                 .orders_down
                 .take()
                 .expect("the disk waits while its part is down"),
+            Part::Redis => unreachable!("it is never taken out of the world"),
         }
     }
 
@@ -224,7 +253,13 @@ impl Director {
         for _ in 0..self.plan.mishaps_count {
             let at_ns = 20 * NS_PER_MS + self.rng.below(load_ns);
             let (kinds, shards_count) = (self.plan.mishap_kinds, self.plan.shards_count);
-            let mishap = Mishap::draw(&mut self.rng, kinds, shards_count);
+            let mishap = match &self.plan.redis {
+                None => Mishap::draw(&mut self.rng, kinds, shards_count),
+                Some(redis) => {
+                    let shards_count = shards_count * redis.machines;
+                    Mishap::draw_with_redis(&mut self.rng, kinds, redis.machines, shards_count)
+                }
+            };
             self.at(at_ns, mishap);
         }
         for at_ms in (200..self.plan.load_ms).step_by(200) {
@@ -251,7 +286,7 @@ impl Director {
             match self.world.step_until(next_ns.min(limit_ns)) {
                 Some(info) => {
                     planted::without(|| self.checker.after(&mut self.world, info));
-                    self.look_at(info.part);
+                    self.look_at(info);
                     if done(self) {
                         return;
                     }
@@ -274,6 +309,7 @@ impl Director {
     fn drain(&mut self) {
         self.sky.borrow_mut().calm();
         self.mishaps.clear();
+        self.calm_redis();
         self.set_clock_right();
         for shard in std::mem::take(&mut self.draining) {
             self.crash(Part::Shard(shard), 0);
@@ -330,8 +366,8 @@ impl Director {
         let orders = self.world.part::<OrderModel>(Addr::OrderStore);
         let (requests, hang_ups) = crowd.map_or((0, 0), |crowd| (crowd.requests, crowd.hang_ups));
         let owner = self.world.part::<Owner>(Addr::Owner);
-        if let (Some(crowd), Some(operator), Some(orders), Some(owner)) =
-            (crowd, operator, orders, owner)
+        let is_up = owner.is_some() || self.plan.redis.is_some();
+        if let (Some(crowd), Some(operator), Some(orders), true) = (crowd, operator, orders, is_up)
         {
             mark_orders(&orders.tables, &mut marks);
             sins.extend(end::sins(&End {
@@ -340,7 +376,7 @@ impl Director {
                 crowd,
                 operator,
                 orders: &orders.tables,
-                ledger: owner.ledger(),
+                ledger: owner.map(Owner::ledger),
             }));
         } else {
             sins.push(Sin::new(SinKind::Broken, "a part is down at the end"));
@@ -348,6 +384,7 @@ impl Director {
         let mut faults = self.faults;
         marks.add(&self.sky.borrow().marks);
         faults.add(&self.sky.borrow().counts);
+        faults.add(&self.remote.mood.counts());
         if let Some(store) = self.world.part::<StoreModel>(Addr::Store) {
             faults.add(&store.faults);
         }
@@ -359,7 +396,7 @@ impl Director {
             hash: self.world.hash(),
             turns: self.checker.turns(),
             requests,
-            grants: self.checker.replica.next_reservation().0 - 1,
+            grants: self.checker.truth.grants(),
             unknowns: self.checker.unknowns,
             faults,
             marks,
@@ -370,11 +407,15 @@ impl Director {
     /// The counters of a part that still runs at the end.
     fn count_runs_of(&self, part: Part) {
         let mut sky = self.sky.borrow_mut();
-        if let Some(shard) = self.world.part::<Shard>(part.addr()) {
+        let seat = self.plan.seat(part);
+        if let Some(shard) = self.world.part::<Shard>(seat) {
             sky.shard_ends(shard);
         }
-        if let Some(owner) = self.world.part::<Owner>(part.addr()) {
+        if let Some(owner) = self.world.part::<Owner>(seat) {
             sky.owner_ends(owner);
+        }
+        if let Some(clerk) = self.world.part::<Clerk>(seat) {
+            sky.clerk_ends(clerk);
         }
     }
 }

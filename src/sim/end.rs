@@ -20,8 +20,8 @@ pub(super) struct End<'a> {
     pub crowd: &'a Crowd,
     pub operator: &'a Operator,
     pub orders: &'a Tables,
-    /// The owner's own ledger.
-    pub ledger: &'a Ledger,
+    /// The owner's own ledger; none where Redis has it.
+    pub ledger: Option<&'a Ledger>,
 }
 
 /// Every promise that does not hold.
@@ -88,18 +88,14 @@ fn orders(end: &End<'_>, sins: &mut Vec<Sin>) {
         }
     }
     for (sku, live) in units {
-        let total = end
-            .checker
-            .replica
-            .sku(sku)
-            .map_or(0, |sku| sku.books.total);
+        let total = end.checker.truth.sku(sku).map_or(0, |sku| sku.books.total);
         if live > total {
             let what = format!("{sku:?}: {live} units in live orders, {total} exist");
             sins.push(Sin::new(SinKind::Oversold, what));
         }
     }
     let mut live_users = BTreeMap::new();
-    let reservations = end.checker.replica.reservations();
+    let reservations = end.checker.truth.reservations();
     for found in reservations.filter(|found| found.state.is_live()) {
         let message = found.message;
         let before = live_users.insert((message.sku, message.user), message.reservation);
@@ -122,18 +118,14 @@ fn books(end: &End<'_>, sins: &mut Vec<Sin>) {
         let key = end.plan.sku_key(at);
         let first = end.plan.sku(at).first_stock;
         let wanted = first + end.operator.restocked(key);
-        let total = end
-            .checker
-            .replica
-            .sku(key)
-            .map_or(0, |sku| sku.books.total);
+        let total = end.checker.truth.sku(key).map_or(0, |sku| sku.books.total);
         if total != wanted {
             let what = format!("{key:?}: {total} units, but {wanted} were put on sale");
             sins.push(Sin::new(SinKind::Broken, what));
         }
     }
-    for sku in end.ledger.skus() {
-        let durable = end.checker.replica.sku(sku.sku).map(|sku| sku.books);
+    for sku in end.ledger.into_iter().flat_map(Ledger::skus) {
+        let durable = end.checker.truth.sku(sku.sku).map(|sku| sku.books);
         if durable != Some(sku.books) {
             let what = format!(
                 "{:?}: {:?} in memory, {durable:?} durable",
@@ -151,7 +143,7 @@ fn books(end: &End<'_>, sins: &mut Vec<Sin>) {
 pub(super) fn differences(checker: &Checker, operator: &Operator, orders: &Tables) -> Vec<String> {
     let mut differences = Vec::new();
     let mut known = 0;
-    for found in checker.replica.reservations() {
+    for found in checker.truth.reservations() {
         let row = orders.orders.get(&found.message.reservation);
         known += usize::from(row.is_some());
         let stray = operator.released(found.message.reservation);
@@ -192,7 +184,7 @@ fn late_grants(end: &End<'_>, sins: &mut Vec<Sin>) {
         .filter(|wish| wish.told == Some(RequestState::NotAccepted))
         .map(|wish| ((wish.user, wish.request_id.as_bytes()), ()))
         .collect();
-    for found in end.checker.replica.reservations() {
+    for found in end.checker.truth.reservations() {
         let message = &found.message;
         if refused.contains_key(&(message.user, message.request_id.as_bytes())) {
             let what = format!("{} was told NOT_ACCEPTED, then granted", message.request_id);
@@ -214,7 +206,7 @@ fn silent_grants(end: &End<'_>, sins: &mut Vec<Sin>) {
             refused.insert((wish.user, wish.request_id.as_bytes()), ());
         }
     }
-    for found in end.checker.replica.reservations() {
+    for found in end.checker.truth.reservations() {
         let message = &found.message;
         if refused.contains_key(&(message.user, message.request_id.as_bytes())) {
             let what = format!("{} was granted, but only told refusals", message.request_id);

@@ -1,6 +1,7 @@
-//! What each durable entry of the journal says on its own: marks, and promises that the ledger's own replay does not check.
+//! What each durable step says on its own: marks, and promises that the ledger's own replay does not check.
 //!
-//! Called by the checker for every batch in order. The state kept here is the checker's, not the ledger's.
+//! Called for every batch of the journal, or for every step in Redis, in order. The state kept here is the checker's, not
+//! the ledger's.
 
 use super::marks::{Happened, Marks};
 use super::plan::Plan;
@@ -9,27 +10,47 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_core::ask::{Mode, ReservationState};
 use weir_core::ledger::OpsStep;
-use weir_core::ledger::codec::{Entries, Entry, Granted};
+use weir_core::ledger::codec::{Entries, Entry};
 use weir_core::time::WallMs;
 use weir_proto::ids::{ReservationId, SkuKey, UserId};
 
 /// A SKU as its entries left it.
 #[derive(Clone, Copy, Debug)]
-struct Sale {
-    open: bool,
-    mode: Mode,
-    quantity_max: u32,
-    once: bool,
+pub(super) struct Sale {
+    pub open: bool,
+    pub mode: Mode,
+    pub quantity_max: u32,
+    pub once: bool,
+}
+
+impl Sale {
+    /// Before its first stock.
+    pub const NEVER_OPENED: Self = Self {
+        open: false,
+        mode: Mode::Normal,
+        quantity_max: 0,
+        once: false,
+    };
+}
+
+/// A unit held for somebody.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub sku: SkuKey,
+    pub user: UserId,
+    pub quantity: u32,
+    pub reservation: ReservationId,
+    pub at: WallMs,
 }
 
 /// See the module.
 pub(super) struct JournalEye {
     plan: Arc<Plan>,
-    sales: BTreeMap<SkuKey, Sale>,
-    /// By number: whose, and where it stands.
-    rows: Vec<(SkuKey, UserId, ReservationState)>,
+    pub sales: BTreeMap<SkuKey, Sale>,
+    /// Where each stands.
+    rows: BTreeMap<ReservationId, ReservationState>,
     /// The newest reservation of each user.
-    users: BTreeMap<(SkuKey, UserId), usize>,
+    users: BTreeMap<(SkuKey, UserId), ReservationId>,
     last_at: WallMs,
 }
 
@@ -38,7 +59,7 @@ impl JournalEye {
         Self {
             plan,
             sales: BTreeMap::new(),
-            rows: Vec::new(),
+            rows: BTreeMap::new(),
             users: BTreeMap::new(),
             last_at: WallMs(0),
         }
@@ -52,7 +73,14 @@ impl JournalEye {
         while let Ok(Some(entry)) = entries.next_entry() {
             let at = match entry {
                 Entry::Granted(granted) => {
-                    self.granted(&granted, marks, sins);
+                    let grant = Grant {
+                        sku: granted.sku,
+                        user: granted.user,
+                        quantity: granted.quantity,
+                        reservation: granted.reservation,
+                        at: granted.at,
+                    };
+                    self.granted(&grant, marks, sins);
                     granted.at
                 }
                 Entry::Moved {
@@ -89,15 +117,20 @@ impl JournalEye {
     }
 
     /// Only a sale that is open, to whom it allows, as many as it allows (requirements B6, F5, J1).
-    fn granted(&mut self, granted: &Granted, marks: &mut Marks, sins: &mut Vec<Sin>) {
+    pub fn granted(&mut self, granted: &Grant, marks: &mut Marks, sins: &mut Vec<Sin>) {
         marks.happened(Happened::Granted, 1);
         let who = (granted.sku, granted.user);
-        let before = self.users.insert(who, self.rows.len());
-        let before = before.map(|row| self.rows[row].2);
+        let before = self.users.insert(who, granted.reservation);
+        let before = before.and_then(|before| self.rows.get(&before).copied());
         if before.is_some() {
             marks.happened(Happened::HeldAgain, 1);
         }
-        self.rows.push((who.0, who.1, ReservationState::Reserved));
+        if before.is_some_and(ReservationState::is_live) {
+            let what = format!("{} is a second one of its user", granted.reservation);
+            sins.push(Sin::new(SinKind::DoubleGrant, what));
+        }
+        self.rows
+            .insert(granted.reservation, ReservationState::Reserved);
         let ended = [ReservationState::Closed, ReservationState::PaidLate];
         let is_second = before.is_some_and(|state| ended.contains(&state));
         let wrong = match self.sales.get(&granted.sku) {
@@ -127,18 +160,14 @@ impl JournalEye {
         }
     }
 
-    fn moved(
+    pub fn moved(
         &mut self,
         reservation: ReservationId,
         to: ReservationState,
         marks: &mut Marks,
         sins: &mut Vec<Sin>,
     ) {
-        let row = reservation
-            .0
-            .checked_sub(1)
-            .and_then(|row| self.rows.get_mut(row as usize));
-        let Some((_, _, state)) = row else {
+        let Some(state) = self.rows.get_mut(&reservation) else {
             return;
         };
         let from = std::mem::replace(state, to);
@@ -149,12 +178,7 @@ impl JournalEye {
     }
 
     fn ops(&mut self, key: SkuKey, step: OpsStep, marks: &mut Marks) {
-        let sale = self.sales.entry(key).or_insert(Sale {
-            open: false,
-            mode: Mode::Normal,
-            quantity_max: 0,
-            once: false,
-        });
+        let sale = self.sales.entry(key).or_insert(Sale::NEVER_OPENED);
         let happened = match step {
             OpsStep::Open {
                 quantity_max,
@@ -172,12 +196,7 @@ impl JournalEye {
             }
             OpsStep::SetMode(mode) => {
                 sale.mode = mode;
-                match mode {
-                    Mode::Normal => Happened::Normal,
-                    Mode::Degraded => Happened::Degraded,
-                    Mode::QueueOnly => Happened::QueueOnly,
-                    Mode::Closed => Happened::Shut,
-                }
+                Happened::of_mode(mode)
             }
             OpsStep::Restock(_) => Happened::Restocked,
         };

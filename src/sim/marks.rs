@@ -4,14 +4,34 @@
 //! transition of the tables of orders and reservations, every kind of fault, and a list of events of leases, SKUs and
 //! their modes. A row that is added to one of those tables is a mark at once, missing until a world reaches it.
 
+use super::LedgerKind;
 use super::tally::Faults;
 use std::collections::BTreeMap;
-use weir_core::ask::ReservationState;
+use weir_core::ask::{Mode, ReservationState};
 use weir_core::order::state::{OrderEvent, OrderState};
 use weir_proto::answer::Reason;
 
-/// Reasons that no world can reach, each with its why. One that is reached after all is an error of this list.
-const NEVER: &[(Reason, &str)] = &[
+/// Reasons that no world with that ledger can reach, each with its why. One that is reached after all is an error of this
+/// list.
+const fn never(ledger: LedgerKind) -> &'static [(Reason, &'static str)] {
+    match ledger {
+        LedgerKind::Embedded => NEVER_EMBEDDED,
+        LedgerKind::Redis => NEVER_REDIS,
+    }
+}
+
+const NEVER_REDIS: &[(Reason, &str)] = &[
+    (
+        Reason::NonceTableFull,
+        "a nonce is kept with its reservation, so only the table of reservations can be full",
+    ),
+    (
+        Reason::StatusReserved,
+        "a reservation without an order is told QUEUED: the ledger cannot know whether the worker has taken it",
+    ),
+];
+
+const NEVER_EMBEDDED: &[(Reason, &str)] = &[
     (
         Reason::NonceTableFull,
         "the embedded ledger keeps a nonce with its reservation, so only the table of reservations can be full",
@@ -92,6 +112,74 @@ events! {
     AskBusy = "ask.busy";
     /// The ledger does not know what became of an ask.
     AskUnknown = "ask.unknown";
+    /// An ask was refused: Redis is not reached, or said that it did not execute it.
+    AskUnavailable = "ask.unavailable";
+    /// An ask was refused: the Redis that answers is not the one that was trusted.
+    AskFrozen = "ask.frozen";
+    /// An ask without a result was looked up.
+    LookedUp = "unknown.looked_up";
+    /// It had been carried out.
+    LookedUpFound = "unknown.found";
+    /// It had not been, and never will be.
+    LookedUpNotFound = "unknown.not_found";
+    /// A reserve came after the door was closed for it.
+    TombstoneMet = "ledger.tombstone_met";
+    /// A reservation was handed to the worker a second time.
+    OutboxAgain = "outbox.again";
+    /// A machine was told that a SKU sold out, where events are heard.
+    SoldOutHeard = "sku.sold_out_heard";
+    /// A machine found out that a SKU sold out, where no event is heard.
+    SoldOutPulled = "sku.sold_out_pulled";
+    /// A unit was held after a reopening.
+    SoldAgain = "sku.sold_again";
+    /// A script that was not there was loaded.
+    ScriptLoaded = "redis.script_loaded";
+    /// An ask that was certainly not executed was sent again.
+    Resent = "redis.resent";
+    /// A link to Redis was lost.
+    LinkLost = "redis.link_lost";
+    /// Redis said that it did not execute an ask.
+    Refused = "redis.refused";
+    /// The breaker of a clerk opened.
+    BreakerOpened = "breaker.opened";
+    /// An ask was kept back by it.
+    BreakerKeptBack = "breaker.kept_back";
+    /// It closed again.
+    BreakerClosed = "breaker.closed";
+    /// Another run of Redis was trusted, and sold on.
+    TrustedAnew = "redis.trusted_anew";
+}
+
+/// Only where the ledger is embedded.
+const OF_JOURNAL: &[Happened] = &[
+    Happened::LeaseRepeated,
+    Happened::LeaseStale,
+    Happened::LeaseReturnVoid,
+    Happened::TombstonesTurned,
+    Happened::FromSnapshot,
+    Happened::FromBatches,
+    Happened::AskRecovering,
+    Happened::AskBusy,
+];
+
+/// True when a world with that ledger can reach the event of this place.
+fn belongs(place: usize, ledger: LedgerKind) -> bool {
+    match ledger {
+        LedgerKind::Embedded => place < Happened::AskUnavailable as usize,
+        LedgerKind::Redis => OF_JOURNAL.iter().all(|event| *event as usize != place),
+    }
+}
+
+impl Happened {
+    /// The mode was set.
+    pub fn of_mode(mode: Mode) -> Self {
+        match mode {
+            Mode::Normal => Self::Normal,
+            Mode::Degraded => Self::Degraded,
+            Mode::QueueOnly => Self::QueueOnly,
+            Mode::Closed => Self::Shut,
+        }
+    }
 }
 
 const STATES: [ReservationState; 6] = [
@@ -187,13 +275,13 @@ impl Marks {
         }
     }
 
-    /// Every mark with its count, those never reached included; `faults` are marks, too.
-    pub fn all(&self, faults: &Faults) -> BTreeMap<String, u64> {
+    /// Every mark of worlds with that ledger and its count, those never reached included; `faults` are marks, too.
+    pub fn all(&self, faults: &Faults, ledger: LedgerKind) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::new();
         for reason in Reason::ALL {
             let count = self.reasons[*reason as usize];
             // A reason of the list that was reached stays out of `missing` and in the report.
-            if count > 0 || !NEVER.iter().any(|(never, _)| never == reason) {
+            if count > 0 || !never(ledger).iter().any(|(never, _)| never == reason) {
                 all.insert(format!("reason.{}", reason.row().label), count);
             }
         }
@@ -209,24 +297,21 @@ impl Marks {
                 }
             }
         }
-        all.extend(
-            EVENTS
-                .iter()
-                .zip(self.events)
-                .map(|(name, count)| ((*name).to_owned(), count)),
-        );
+        let events = EVENTS.iter().zip(self.events).enumerate();
+        let events = events.filter(|(place, _)| belongs(*place, ledger));
+        all.extend(events.map(|(_, (name, count))| ((*name).to_owned(), count)));
         all.extend(
             faults
-                .iter()
+                .iter(ledger)
                 .map(|(name, count)| (format!("fault.{name}"), count)),
         );
         all
     }
 
     /// Reasons that were reached though the list says that they cannot be.
-    pub fn wrongly_excused(&self) -> impl Iterator<Item = &'static str> + '_ {
+    pub fn wrongly_excused(&self, ledger: LedgerKind) -> impl Iterator<Item = &'static str> + '_ {
         let reached = |reason: &Reason| self.reasons[*reason as usize] > 0;
-        NEVER
+        never(ledger)
             .iter()
             .filter(move |(reason, _)| reached(reason))
             .map(|(reason, _)| reason.row().label)
@@ -239,12 +324,15 @@ mod tests {
 
     #[test]
     fn every_row_of_every_table_is_a_mark_and_missing_at_first() {
-        let marks = Marks::default().all(&Faults::default());
+        let marks = Marks::default().all(&Faults::default(), LedgerKind::Embedded);
         assert!(marks.values().all(|count| *count == 0));
         let of = |family: &str| marks.keys().filter(|name| name.starts_with(family)).count();
-        assert_eq!(of("reason."), Reason::ALL.len() - NEVER.len());
+        assert_eq!(of("reason."), Reason::ALL.len() - NEVER_EMBEDDED.len());
         assert_eq!((of("order."), of("reservation.")), (8, 11));
-        assert_eq!(of("fault."), Faults::default().iter().count());
+        assert_eq!(
+            of("fault."),
+            Faults::default().iter(LedgerKind::Embedded).count()
+        );
     }
 
     #[test]
@@ -256,7 +344,7 @@ mod tests {
         one.happened(Happened::SoldOut, 2);
         both.add(&one);
         both.add(&one);
-        let all = both.all(&Faults::default());
+        let all = both.all(&Faults::default(), LedgerKind::Embedded);
         let seen: Vec<_> = all.iter().filter(|(_, count)| **count > 0).collect();
         let names = [
             "order.created-paid",

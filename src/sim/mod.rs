@@ -4,6 +4,8 @@
 //! after every turn; then faults and load end, the world drains in bounded virtual time and the books are compared.
 //! Invariants: equal seeds give equal hashes on every machine and with any number of threads.
 
+mod afar;
+mod books;
 mod check;
 mod crowd;
 mod director;
@@ -18,8 +20,10 @@ mod operator;
 mod plan;
 pub mod redis;
 mod report;
+mod squall;
 mod store;
 mod tally;
+mod truth;
 mod weather;
 
 pub use director::{SeedReport, run_seed, seed_here};
@@ -27,9 +31,31 @@ pub use marks::Marks;
 pub use report::{Report, run_range};
 pub use tally::{Fault, Faults, Sin, SinKind};
 
+/// Where the ledger of the worlds is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LedgerKind {
+    /// In the process.
+    #[default]
+    Embedded,
+    /// In a modelled Redis that runs the shipped scripts, asked by one or two machines.
+    Redis,
+}
+
+impl LedgerKind {
+    /// The options of `weir sim` that name it, each behind a space.
+    pub const fn options(self) -> &'static str {
+        match self {
+            Self::Embedded => "",
+            Self::Redis => " --ledger redis",
+        }
+    }
+}
+
 /// What a run may be told beside its seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
+    /// Where the ledger is.
+    pub ledger: LedgerKind,
     /// Print one line per event to stdout.
     pub trace: bool,
     /// The fault put in on purpose.
@@ -39,8 +65,9 @@ pub struct Options {
 
 impl Options {
     /// Without any fault put in; `trace`: print every event.
-    pub fn traced(trace: bool) -> Self {
+    pub fn traced(ledger: LedgerKind, trace: bool) -> Self {
         Self {
+            ledger,
             trace,
             #[cfg(weir_planted)]
             planted: weir_core::planted::Planted::None,

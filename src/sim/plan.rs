@@ -1,7 +1,9 @@
 //! Everything that one seed decides before its world begins: the sale, the shards' configuration, load, faults' rates.
 
+use super::LedgerKind;
 use super::gates;
-use super::mishap::Mishap;
+use super::mishap::{Mishap, Part};
+use super::squall::RedisPlan;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use weir_core::ledger::LedgerSizes;
@@ -9,14 +11,16 @@ use weir_core::limit::bans::BanPolicy;
 use weir_core::limit::gcra::{Policy, Rate};
 use weir_core::limit::lease::ShardId;
 use weir_core::limit::rule::{Kind, Rule};
+use weir_core::mail::Addr;
 use weir_core::order::contract::Money;
 use weir_core::rng::Rng;
 use weir_core::sale::{Activity, Sale, Sku};
 use weir_core::shard::config::{BanLimits, KeyedLimit, Role, ShardConfig};
 use weir_core::shard::conns::Timeouts;
 use weir_core::time::{NS_PER_MS, WallMs};
+use weir_io::sim::Seat;
 use weir_proto::addr::{Cidr, Source};
-use weir_proto::ids::{ActivityId, PathId, SkuId, SkuKey, UserId};
+use weir_proto::ids::{ActivityId, PathId, ReservationId, SkuId, SkuKey, UserId};
 use weir_proto::payment::PaymentKey;
 use weir_proto::ticket::{KeyRing, TicketKey};
 
@@ -24,6 +28,11 @@ use weir_proto::ticket::{KeyRing, TicketKey};
 pub(super) const WALL_START_MS: u64 = 1_800_000_000_000;
 /// Where all shards listen.
 pub(super) const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 8080);
+/// Where the modelled Redis is, and where it listens.
+pub(super) const REDIS: Addr = Addr::Client(1);
+/// See [`REDIS`].
+pub(super) const REDIS_LISTEN: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 6379);
 /// Connections of one shard, some more than its buyers need at a time.
 const CONNS_MAX: usize = 256;
 /// The sales of a world, the first ones of these: id and path.
@@ -91,6 +100,8 @@ pub(super) struct Plan {
     pub mishaps_count: u64,
     /// Kinds of mishaps that there are in this world, by bit.
     pub mishap_kinds: u32,
+    /// Only where Redis has the ledger.
+    pub redis: Option<RedisPlan>,
 }
 
 /// One of two bounds: the first `numerator` times in 8.
@@ -104,7 +115,7 @@ fn bound(rng: &mut Rng, numerator: u64, bounds: (u64, u64)) -> u64 {
 
 impl Plan {
     /// What `rng` draws.
-    pub fn draw(rng: &mut Rng) -> Self {
+    pub fn draw(rng: &mut Rng, ledger: LedgerKind) -> Self {
         let load_ms = 1_500 + rng.below(4_500);
         let sale = Arc::new(draw_sale(rng, load_ms));
         let key = TicketKey::new(b"k1", TICKET_SECRET).expect("the secret is long enough");
@@ -134,8 +145,13 @@ impl Plan {
             weather: draw_weather(rng, stormy),
             mishaps_count: if stormy == 0 { 0 } else { rng.below(7) },
             mishap_kinds: swarm(rng),
+            redis: None,
         };
         gates::draw(&mut plan);
+        if ledger == LedgerKind::Redis {
+            plan.shard.is_ledger_remote = true;
+            plan.redis = Some(RedisPlan::draw(&plan));
+        }
         plan
     }
 
@@ -171,19 +187,64 @@ impl Plan {
         Ipv4Addr::from(0x0A09_0000 | (buyer % self.crowds.addresses_count))
     }
 
+    /// What a machine does.
+    pub fn role(&self, machine: u16) -> Role {
+        match (&self.redis, machine) {
+            (Some(redis), 0) => redis.first,
+            (None, 0) => Role::Whole,
+            (_, _) => Role::Sells,
+        }
+    }
+
     /// A new run of a shard.
-    pub fn shard_config(&self, shard: ShardId, rng: &mut Rng) -> ShardConfig {
+    pub fn shard_config(&self, number: u16, rng: &mut Rng) -> ShardConfig {
         ShardConfig {
-            shard,
+            shard: ShardId(number % self.shards_count),
+            role: self.role(number / self.shards_count),
             shard_boot: rng.next_u64(),
             seed: rng.next_u64(),
             ..self.shard.clone()
         }
     }
 
-    /// True when the wall clock of this world may step back.
+    /// Machines with shards.
+    pub fn machines(&self) -> u16 {
+        self.redis.as_ref().map_or(1, |redis| redis.machines)
+    }
+
+    /// Where a part is. Shards are numbered over all machines.
+    pub fn seat(&self, part: Part) -> Seat {
+        let (machine, addr) = match part {
+            Part::Shard(number) => {
+                let shard = ShardId(number % self.shards_count);
+                (number / self.shards_count, Addr::Shard(shard))
+            }
+            Part::Owner(machine) => (machine, Addr::Owner),
+            Part::Store => (0, Addr::Store),
+            Part::Worker => (0, Addr::Worker),
+            Part::OrderStore => (0, Addr::OrderStore),
+            Part::Redis => (0, REDIS),
+        };
+        Seat { machine, addr }
+    }
+
+    /// The `number`th reservation of some SKU, as the ledger numbers them.
+    pub fn reservation(&self, number: u64) -> ReservationId {
+        let above = self.redis.as_ref().map_or(0, |redis| {
+            redis.steps[number as usize % redis.steps.len()].ids_above
+        });
+        ReservationId(above + number)
+    }
+
+    /// True when what a shard knows of a SKU may be old.
+    pub fn views_are_late(&self) -> bool {
+        self.redis.is_some() || self.weather.views_are_late()
+    }
+
+    /// True when the clock that stamps grants may step back.
     pub fn steps_back(&self) -> bool {
-        self.mishaps_count > 0 && Mishap::steps_back(self.mishap_kinds)
+        let is_remote = self.redis.is_some();
+        self.mishaps_count > 0 && Mishap::steps_back(self.mishap_kinds, is_remote)
     }
 
     pub fn load_ns(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::marks::Marks;
 use super::tally::{Faults, SinKind};
-use super::{HASH_BYTES, Options, SeedReport, run_seed};
+use super::{HASH_BYTES, LedgerKind, Options, SeedReport, run_seed};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -57,7 +57,7 @@ impl Report {
         self.oversold + self.double_grants + self.lost + self.limbo + self.broken == 0
     }
 
-    fn of(worlds: Vec<SeedReport>) -> Self {
+    fn of(worlds: Vec<SeedReport>, ledger: LedgerKind) -> Self {
         let mut hash = blake3::Hasher::new();
         let mut faults = Faults::default();
         let mut marks = Marks::default();
@@ -110,14 +110,14 @@ impl Report {
         report.limbo = sins[SinKind::Limbo as usize];
         report.broken = sins[SinKind::Broken as usize];
         report.crashes = faults.crashes();
-        report.marks = marks.all(&faults);
+        report.marks = marks.all(&faults, ledger);
         let missing = report.marks.iter().filter(|(_, count)| **count == 0);
         report.marks_missing = missing.map(|(name, _)| name.clone()).collect();
-        let excused = marks.wrongly_excused();
+        let excused = marks.wrongly_excused(ledger);
         let excused =
             excused.map(|label| format!("reason.{label} is called unreachable, and was reached"));
         report.marks_missing.extend(excused);
-        report.faults = faults.iter().collect();
+        report.faults = faults.iter(ledger).collect();
         let bytes: [u8; HASH_BYTES] = *hash.finalize().as_bytes();
         report.hash = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         report
@@ -155,5 +155,5 @@ pub fn run_range(
         worlds
     });
     worlds.sort_by_key(|world| world.seed);
-    Report::of(worlds)
+    Report::of(worlds, options.ledger)
 }

@@ -1,5 +1,7 @@
 //! What a world counts: faults by kind, and sins with words for a person.
 
+use super::LedgerKind;
+
 /// A kind of fault that the simulator causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
@@ -58,10 +60,34 @@ pub enum Fault {
     DrainShard,
     /// A release that no order asked for: a repair by mistake.
     StrayRelease,
+    /// The scripts that Redis had loaded were gone.
+    RedisFlushed,
+    /// Every connection to Redis was reset.
+    RedisCut,
+    /// A machine and Redis did not reach each other for a while.
+    RedisApart,
+    /// Redis stopped and came again with all that it had.
+    RedisRestarted,
+    /// A command that Redis refused while it read its data.
+    RedisLoading,
+    /// A command that Redis refused while somebody's script ran.
+    RedisBusy,
+    /// Redis had no memory for writes for a while.
+    RedisFull,
+    /// Redis had no replica, and took no writes, for a while.
+    RedisAlone,
+    /// The clock of Redis stepped.
+    RedisClock,
+    /// An answer of Redis that came late.
+    RedisLate,
+    /// A command that was carried out, and its connection closed without the answer.
+    RedisUnanswered,
+    /// A connection that closed with a command unread.
+    RedisUnread,
 }
 
 /// The names in reports, by `Fault as usize`.
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 39] = [
     "crash_process",
     "crash_shard",
     "crash_ledger",
@@ -89,11 +115,39 @@ const NAMES: [&str; 27] = [
     "pause",
     "drain_shard",
     "stray_release",
+    "redis_flushed",
+    "redis_cut",
+    "redis_apart",
+    "redis_restarted",
+    "redis_loading",
+    "redis_busy",
+    "redis_full",
+    "redis_alone",
+    "redis_clock",
+    "redis_late",
+    "redis_unanswered",
+    "redis_unread",
 ];
 
+/// True when a world with that ledger can have this kind of fault.
+fn belongs(kind: usize, ledger: LedgerKind) -> bool {
+    const JOURNAL: std::ops::RangeInclusive<usize> =
+        Fault::LostSuffix as usize..=Fault::StoreIo as usize;
+    match ledger {
+        LedgerKind::Embedded => kind < Fault::RedisFlushed as usize,
+        LedgerKind::Redis => !JOURNAL.contains(&kind),
+    }
+}
+
 /// Counts by kind of fault.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults([u64; NAMES.len()]);
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self([0; NAMES.len()])
+    }
+}
 
 impl Faults {
     /// One more of this kind.
@@ -108,9 +162,11 @@ impl Faults {
         }
     }
 
-    /// Every kind with its count, those never seen included.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        NAMES.into_iter().zip(self.0)
+    /// Every kind that worlds with that ledger can have, with its count, those never seen included.
+    pub fn iter(&self, ledger: LedgerKind) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let all = NAMES.into_iter().zip(self.0).enumerate();
+        all.filter(move |(kind, _)| belongs(*kind, ledger))
+            .map(|(_, row)| row)
     }
 
     /// Crashes of all kinds.

@@ -3,6 +3,7 @@
 //! Mail between owner and store, and between worker and order store, is never lost: those parts share a process and only
 //! a crash loses it. All other mail may be lost, doubled or delayed.
 
+use super::afar::Afar;
 use super::marks::{Happened, Marks};
 use super::plan::{Plan, Weather};
 use super::tally::{Fault, Faults as Counts, Sin, SinKind};
@@ -14,24 +15,25 @@ use weir_core::ask::{Failure, LedgerOp, Outcome, Reserve};
 use weir_core::ledger::owner::Owner;
 use weir_core::limit::book::BookCounts;
 use weir_core::limit::gcra::Rate;
-use weir_core::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
+use weir_core::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn};
 use weir_core::limit::rule::{Kind, Rule};
 use weir_core::limits::BUDGET_BURST_MS;
 use weir_core::mail::{Addr, Mail};
 use weir_core::order::contract::OrderBatch;
+use weir_core::redis::clerk::Clerk;
 use weir_core::rng::Rng;
 use weir_core::shard::Shard;
 use weir_core::time::{Mono, NS_PER_MS, Now, WallMs};
 use weir_core::view::SkuView;
-use weir_io::sim::{Dial, DialFate, Faults, MailFate, Route, SegmentFate};
+use weir_io::sim::{Dial, DialFate, Faults, MailFate, Route, Seat, SegmentFate};
 use weir_proto::ids::{SkuKey, UserId};
 
 /// What of one budget was seen to leave the owner.
 struct Granted {
     since: Mono,
     tokens: u64,
-    /// Draws seen: each counts once.
-    seen: BTreeMap<(u64, u64), ()>,
+    /// Draws seen, and the most that each was answered with: a shard takes one of its answers.
+    seen: BTreeMap<(u64, u64), u64>,
 }
 
 /// What the weather knows; shared with the director.
@@ -50,9 +52,11 @@ pub(super) struct Sky {
     /// The newest draw of each run of a shard.
     drawn: BTreeMap<(SkuKey, u64), u64>,
     /// Reserves of a shard's run that somebody or something limits: count, first.
-    asked: BTreeMap<(ShardId, Limited), (u64, Mono)>,
-    /// The newest view of each SKU that left the owner.
-    views: BTreeMap<SkuKey, Shown>,
+    asked: BTreeMap<(Seat, Limited), (u64, Mono)>,
+    /// The newest view of each SKU that left the owner of each machine.
+    views: BTreeMap<(u16, SkuKey), Shown>,
+    /// What only a ledger in Redis shows.
+    pub afar: Afar,
     /// The worker's run and its last batch's time.
     worked: (u64, WallMs),
     pub marks: Marks,
@@ -89,6 +93,7 @@ impl Sky {
             drawn: BTreeMap::new(),
             asked: BTreeMap::new(),
             views: BTreeMap::new(),
+            afar: Afar::default(),
             worked: (0, WallMs(0)),
             marks: Marks::default(),
         }
@@ -97,10 +102,11 @@ impl Sky {
     /// No fault from now on.
     pub fn calm(&mut self) {
         self.calm = true;
+        self.afar.calm();
     }
 
     /// A shard begins a new run with full limits.
-    pub fn shard_restarts(&mut self, shard: ShardId) {
+    pub fn shard_restarts(&mut self, shard: Seat) {
         self.asked.retain(|(of, _), _| *of != shard);
     }
 
@@ -110,18 +116,32 @@ impl Sky {
         tokens.div_ceil(u128::from(rate.per_ns)) as u64
     }
 
+    /// Tokens that the rate of a SKU's budget gives in `ns`.
+    pub fn budget_after(&self, sku: SkuKey, ns: u64) -> u64 {
+        let found = self.plan.sale.sku(sku);
+        found.map_or(0, |(_, sku)| Self::at_rate(sku.budget, ns))
+    }
+
     fn sees(&mut self, now: Now, route: Route, mail: &Mail) {
-        match (route.from, mail) {
+        let seat = route.from;
+        match (seat.addr, mail) {
             (Addr::Owner, Mail::LeaseGrant(grant)) => self.sees_grant(now, grant),
-            (Addr::Shard(shard), Mail::Ask(ask)) => {
+            (Addr::Shard(_), Mail::Ask(ask)) => {
                 if let LedgerOp::Reserve(reserve) = ask.op {
-                    self.sees_reserve(now, shard, &reserve);
+                    self.sees_reserve(now, seat, &reserve);
                 }
+                self.afar.sees_ask(seat, ask, &mut self.marks);
             }
             (Addr::Shard(_), Mail::LeaseDraw(draw)) => self.sees_draw(draw),
             (Addr::Shard(_), Mail::LeaseReturn(back)) => self.sees_return(back),
-            (Addr::Owner, Mail::Answer(answer)) => self.sees_outcome(answer.outcome),
-            (Addr::Owner, Mail::View(view)) => self.sees_view(view),
+            (Addr::Owner, Mail::Answer(answer)) => {
+                self.sees_outcome(answer.outcome);
+                self.afar.sees_answer(route.to, answer, &mut self.marks);
+            }
+            (Addr::Owner, Mail::View(view)) => self.sees_view(seat.machine, view),
+            (Addr::Owner, Mail::Reserved(messages)) => {
+                self.afar.sees_outbox(messages, &mut self.marks);
+            }
             (Addr::Store, Mail::Recovered(image)) => {
                 let how = match image.snapshot {
                     Some(_) => Happened::FromSnapshot,
@@ -145,13 +165,12 @@ impl Sky {
                 seen: BTreeMap::new(),
             });
         let draw = (grant.shard_boot, grant.seq);
-        if entry.seen.insert(draw, ()).is_none() {
-            entry.tokens += u64::from(grant.tokens);
-            *self
-                .granted_to
-                .entry((grant.sku, grant.shard_boot))
-                .or_default() += u64::from(grant.tokens);
-        }
+        let most = entry.seen.entry(draw).or_default();
+        let more = u64::from(grant.tokens).saturating_sub(*most);
+        *most += more;
+        entry.tokens += more;
+        let to = self.granted_to.entry((grant.sku, grant.shard_boot));
+        *to.or_default() += more;
         let happened = match grant.tokens {
             0 => Happened::LeaseDry,
             _ => Happened::LeaseGranted,
@@ -162,7 +181,10 @@ impl Sky {
         };
         let ns = now.mono.since(entry.since) + 2 * BUDGET_BURST_MS * NS_PER_MS;
         let back = self.returned.get(&(grant.sku, grant.owner_boot));
-        let most = Self::at_rate(sku.budget, ns) + 1 + back.copied().unwrap_or(0);
+        let back = back.copied().unwrap_or(0);
+        let drawn = self.afar.drawn(grant.sku, grant.owner_boot);
+        let most = Self::at_rate(sku.budget, ns) + 1 + back;
+        let most = drawn.map_or(most, |drawn| most.min(drawn + back));
         if entry.tokens > most {
             let what = format!(
                 "budget of {:?}: {} tokens granted, {most} allowed by then",
@@ -173,7 +195,7 @@ impl Sky {
     }
 
     /// Reserves of a user, of a device, of all on one run of a shard: each ≤ burst + rate × time, or what else its rule says.
-    fn sees_reserve(&mut self, now: Now, shard: ShardId, reserve: &Reserve) {
+    fn sees_reserve(&mut self, now: Now, shard: Seat, reserve: &Reserve) {
         let plan = Arc::clone(&self.plan);
         let user = Limited::User(reserve.user, reserve.sku);
         self.counts_as(now, shard, user, &plan.shard.user.rule);
@@ -185,7 +207,7 @@ impl Sky {
         self.counts_as(now, shard, Limited::Instance, &instance);
     }
 
-    fn counts_as(&mut self, now: Now, shard: ShardId, who: Limited, rule: &Rule) {
+    fn counts_as(&mut self, now: Now, shard: Seat, who: Limited, rule: &Rule) {
         let fresh = (0, now.mono);
         let (count, first) = self.asked.entry((shard, who)).or_insert(fresh);
         *count += 1;
@@ -225,11 +247,9 @@ impl Sky {
 
     fn sees_outcome(&mut self, outcome: Outcome) {
         let happened = match outcome {
-            // The last two are of a ledger in Redis.
-            Outcome::Done(_)
-            | Outcome::Failed(Failure::UnknownSku | Failure::Unavailable | Failure::Frozen) => {
-                return;
-            }
+            Outcome::Done(_) | Outcome::Failed(Failure::UnknownSku) => return,
+            Outcome::Failed(Failure::Unavailable) => Happened::AskUnavailable,
+            Outcome::Failed(Failure::Frozen) => Happened::AskFrozen,
             Outcome::Failed(Failure::Late) => Happened::AskLate,
             Outcome::Failed(Failure::Poisoned) => Happened::AskPoisoned,
             Outcome::Failed(Failure::Recovering) => Happened::AskRecovering,
@@ -240,17 +260,25 @@ impl Sky {
     }
 
     /// Sold-out and reopening each have an epoch of their own (E1). A poisoned view says nothing of stock.
-    fn sees_view(&mut self, view: &SkuView) {
+    fn sees_view(&mut self, machine: u16, view: &SkuView) {
         let shown = Shown {
             version: (view.boot, view.version),
             epoch: view.stock_epoch,
             sold_out: view.sold_out,
         };
-        let before = self.views.get(&view.sku).copied();
+        let before = self.views.get(&(machine, view.sku)).copied();
         if view.poisoned || before.is_some_and(|before| before.version >= shown.version) {
             return;
         }
-        self.views.insert(view.sku, shown);
+        self.views.insert((machine, view.sku), shown);
+        let is_mute = self.plan.redis.as_ref().is_some_and(|redis| redis.is_mute);
+        if shown.sold_out && before.is_some_and(|before| !before.sold_out) {
+            let how = match is_mute {
+                true => Happened::SoldOutPulled,
+                false => Happened::SoldOutHeard,
+            };
+            self.marks.happened(how, 1);
+        }
         if let Some(before) = before
             && before.sold_out != shown.sold_out
             && before.epoch >= shown.epoch
@@ -314,6 +342,27 @@ impl Sky {
         self.marks.happened(Happened::LeaseWasted, wasted);
     }
 
+    /// What a clerk's breaker does.
+    pub fn sees_clerk(&mut self, machine: u16, clerk: &Clerk) {
+        let (opened, is_open) = clerk.desk().breakers();
+        self.afar
+            .sees_breaker(machine, opened, is_open, &mut self.marks);
+    }
+
+    /// The counters of a clerk that ends.
+    pub fn clerk_ends(&mut self, clerk: &Clerk) {
+        let counts = clerk.desk().counts();
+        for (happened, times) in [
+            (Happened::ScriptLoaded, counts.loads),
+            (Happened::Resent, counts.resends),
+            (Happened::LinkLost, counts.lost),
+            (Happened::Refused, counts.refusals),
+            (Happened::BreakerKeptBack, counts.broken),
+        ] {
+            self.marks.happened(happened, times);
+        }
+    }
+
     /// The counters of an owner that ends.
     pub fn owner_ends(&mut self, owner: &Owner) {
         self.sees_owner(owner);
@@ -339,7 +388,7 @@ impl Faults for Wind {
         let mut sky = self.0.borrow_mut();
         sky.sees(now, route, mail);
         let is_inside = |addr| matches!(addr, Addr::Store | Addr::OrderStore);
-        if sky.calm || is_inside(route.from) || is_inside(route.to) {
+        if sky.calm || is_inside(route.from.addr) || is_inside(route.to.addr) {
             return MailFate::Deliver { delay_ns: 0 };
         }
         let draw = rng.below(1_000);
@@ -351,6 +400,9 @@ impl Faults for Wind {
         } else if draw < rates.mail_lost + rates.mail_doubled {
             sky.counts.count(Fault::MailDoubled);
             let again_ns = rng.below(most_ns);
+            if let Mail::Ask(ask) = mail {
+                sky.afar.doubles(ask);
+            }
             MailFate::Duplicate { again_ns }
         } else if draw < rates.mail_lost + rates.mail_doubled + rates.mail_delayed {
             sky.counts.count(Fault::MailDelayed);
@@ -361,8 +413,11 @@ impl Faults for Wind {
         }
     }
 
-    fn dial(&mut self, _now: Now, _dial: Dial, rng: &mut Rng) -> DialFate {
+    fn dial(&mut self, now: Now, dial: Dial, rng: &mut Rng) -> DialFate {
         let mut sky = self.0.borrow_mut();
+        if sky.afar.is_apart(now, dial.from, dial.to) {
+            return DialFate::Drop;
+        }
         if sky.calm {
             return DialFate::Pass;
         }
@@ -378,8 +433,11 @@ impl Faults for Wind {
         }
     }
 
-    fn segment(&mut self, _now: Now, _route: Route, _bytes: usize, rng: &mut Rng) -> SegmentFate {
+    fn segment(&mut self, now: Now, route: Route, _bytes: usize, rng: &mut Rng) -> SegmentFate {
         let mut sky = self.0.borrow_mut();
+        if let Some(delay_ns) = sky.afar.holds_back(now, route) {
+            return SegmentFate::Pass { delay_ns };
+        }
         if sky.calm {
             return SegmentFate::Pass { delay_ns: 0 };
         }

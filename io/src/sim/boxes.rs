@@ -4,7 +4,7 @@
 
 use super::World;
 use super::faults::{MailFate, Route};
-use super::part::Status;
+use super::part::{Seat, Status};
 use super::queue::What;
 use weir_core::mail::{Addr, Mail};
 
@@ -22,7 +22,9 @@ impl World {
         reason = "a refused mail goes back as it came"
     )]
     pub(super) fn post(&mut self, from: u32, to: Addr, mail: Mail, at_ns: u64) -> Result<(), Mail> {
-        let receiver = self.index.get(&to).copied();
+        let sender = self.parts[from as usize].seat;
+        let seat = Seat { addr: to, ..sender };
+        let receiver = self.index.get(&seat).copied();
         let Some((to_index, life)) = receiver.and_then(|index| {
             let part = &self.parts[index as usize];
             (part.status == Status::Running).then_some((index, part.life))
@@ -38,8 +40,8 @@ impl World {
             return Err(mail);
         }
         let route = Route {
-            from: self.parts[from as usize].addr,
-            to,
+            from: sender,
+            to: seat,
         };
         let fate = self
             .faults

@@ -4,8 +4,9 @@
 //! mail between two parts keeps its order (a delayed one holds back what follows; a second copy may come late), bytes
 //! keep theirs, and no byte is changed.
 
+use super::part::Seat;
 use std::net::SocketAddr;
-use weir_core::mail::{Addr, Mail};
+use weir_core::mail::Mail;
 use weir_core::rng::Rng;
 use weir_core::time::Now;
 
@@ -13,16 +14,16 @@ use weir_core::time::Now;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The sender.
-    pub from: Addr,
+    pub from: Seat,
     /// The receiver.
-    pub to: Addr,
+    pub to: Seat,
 }
 
 /// A connect about to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dial {
     /// Who connects.
-    pub from: Addr,
+    pub from: Seat,
     /// To where.
     pub to: SocketAddr,
 }

@@ -17,7 +17,7 @@ mod turn;
 
 pub use config::{Config, Span};
 pub use faults::{Dial, DialFate, Faults, MailFate, NoFaults, Route, SegmentFate};
-pub use part::{Listen, SimPart, Status};
+pub use part::{Listen, Seat, SimPart, Status};
 
 use boxes::Posted;
 use hash::EventHash;
@@ -39,6 +39,8 @@ const EPHEMERAL_PORT_MIN: u16 = 32_768;
 pub struct StepInfo {
     /// When it began.
     pub at: Now,
+    /// On which machine.
+    pub machine: u16,
     /// Whose.
     pub part: Addr,
     /// Events it was told.
@@ -59,7 +61,7 @@ pub struct World {
     wall_offset_ms: i64,
     queue: Queue,
     parts: Vec<Part>,
-    index: BTreeMap<Addr, u32>,
+    index: BTreeMap<Seat, u32>,
     listeners: BTreeMap<SocketAddr, Vec<u32>>,
     links: Links,
     mails: Vec<Option<Posted>>,
@@ -110,18 +112,18 @@ impl World {
     /// Adds a part; its `on_start` is its first turn. `conns_max`: its slots for connections, both ways.
     ///
     /// # Panics
-    /// When `addr` has a part already: only the caller's bug can do that.
+    /// When there is a part already: only the caller's bug can do that.
     pub fn add_part(
         &mut self,
-        addr: Addr,
+        seat: impl Into<Seat>,
         handler: Box<dyn SimPart>,
         listen: Listen,
         conns_max: usize,
     ) {
-        let part = self.parts.len() as u32;
-        let before = self.index.insert(addr, part);
-        assert!(before.is_none(), "{addr:?} is in this world already");
-        self.parts.push(Part::new(addr, handler, listen, conns_max));
+        let (part, seat) = (self.parts.len() as u32, seat.into());
+        let before = self.index.insert(seat, part);
+        assert!(before.is_none(), "{seat:?} is in this world already");
+        self.parts.push(Part::new(seat, handler, listen, conns_max));
         self.listen(part);
         self.wake(part);
     }
@@ -245,8 +247,8 @@ impl World {
 
     /// The part vanishes with its state: its peers see resets; mail on its way to it, in its box, and posted by it but not
     /// taken by a box is lost. Gives what was its handler, so that a model of a disk can be carried over; `None`: it had crashed before.
-    pub fn crash(&mut self, addr: Addr) -> Option<Box<dyn SimPart>> {
-        let part = *self.index.get(&addr)?;
+    pub fn crash(&mut self, seat: impl Into<Seat>) -> Option<Box<dyn SimPart>> {
+        let part = *self.index.get(&seat.into())?;
         let owner = &mut self.parts[part as usize];
         if owner.status == Status::Crashed {
             return None;
@@ -282,10 +284,11 @@ impl World {
     ///
     /// # Panics
     /// When the part runs or was never added: only the caller's bug can do that.
-    pub fn restart(&mut self, addr: Addr, handler: Box<dyn SimPart>) {
-        let part = self.index_of(addr);
+    pub fn restart(&mut self, seat: impl Into<Seat>, handler: Box<dyn SimPart>) {
+        let seat = seat.into();
+        let part = self.index_of(seat);
         let owner = &mut self.parts[part as usize];
-        assert!(owner.status != Status::Running, "{addr:?} still runs");
+        assert!(owner.status != Status::Running, "{seat:?} still runs");
         owner.begin(handler);
         self.lose_inbox(part);
         self.note(part, 12, 0, "restart", "");
@@ -294,16 +297,16 @@ impl World {
     }
 
     /// The part begins no turn for `ns` from now (a slow disk, a descheduled thread).
-    pub fn pause(&mut self, addr: Addr, ns: u64) {
-        let part = self.index_of(addr);
+    pub fn pause(&mut self, seat: impl Into<Seat>, ns: u64) {
+        let part = self.index_of(seat);
         let owner = &mut self.parts[part as usize];
         owner.busy_until_ns = owner.busy_until_ns.max(self.now_ns).saturating_add(ns);
         self.note(part, 13, ns, "pause", "");
     }
 
     /// Tells the part to drain, as SIGTERM does.
-    pub fn drain(&mut self, addr: Addr) {
-        let part = self.index_of(addr);
+    pub fn drain(&mut self, seat: impl Into<Seat>) {
+        let part = self.index_of(seat);
         let owner = &mut self.parts[part as usize];
         if owner.status == Status::Running {
             owner.news.push(News::Drain);
@@ -312,41 +315,41 @@ impl World {
     }
 
     /// Gives the part a turn even though it has no news.
-    pub fn poke(&mut self, addr: Addr) {
-        let part = self.index_of(addr);
+    pub fn poke(&mut self, seat: impl Into<Seat>) {
+        let part = self.index_of(seat);
         self.wake(part);
     }
 
-    /// The network resets this conn of `addr`, for both ends.
-    pub fn reset_conn(&mut self, addr: Addr, conn: ConnId) {
-        let part = self.index_of(addr);
+    /// The network resets this conn of a part, for both ends.
+    pub fn reset_conn(&mut self, seat: impl Into<Seat>, conn: ConnId) {
+        let part = self.index_of(seat);
         if let Some(end) = self.parts[part as usize].end_of(conn) {
             self.break_link(end, self.now_ns);
         }
     }
 
     /// Where the part stands.
-    pub fn status(&self, addr: Addr) -> Status {
-        self.parts[self.index_of(addr) as usize].status
+    pub fn status(&self, seat: impl Into<Seat>) -> Status {
+        self.parts[self.index_of(seat) as usize].status
     }
 
     /// The part's handler, when it has not crashed and is a `T`.
-    pub fn part<T: 'static>(&self, addr: Addr) -> Option<&T> {
-        let part = *self.index.get(&addr)?;
+    pub fn part<T: 'static>(&self, seat: impl Into<Seat>) -> Option<&T> {
+        let part = *self.index.get(&seat.into())?;
         let handler = self.parts[part as usize].handler.as_deref()?;
         handler.as_any().downcast_ref()
     }
 
     /// The part's handler to change between turns; `poke` it when it should act on that.
-    pub fn part_mut<T: 'static>(&mut self, addr: Addr) -> Option<&mut T> {
-        let part = *self.index.get(&addr)?;
+    pub fn part_mut<T: 'static>(&mut self, seat: impl Into<Seat>) -> Option<&mut T> {
+        let part = *self.index.get(&seat.into())?;
         let handler = self.parts[part as usize].handler.as_deref_mut()?;
         handler.as_any_mut().downcast_mut()
     }
 
     /// Conns that the part has, half-open ones included.
-    pub fn conns_count(&self, addr: Addr) -> usize {
-        self.parts[self.index_of(addr) as usize].conns_count()
+    pub fn conns_count(&self, seat: impl Into<Seat>) -> usize {
+        self.parts[self.index_of(seat) as usize].conns_count()
     }
 
     /// Mail that was lost: by a fault, with a crash, or because nobody had its address.
@@ -359,8 +362,11 @@ impl World {
         self.hash.value()
     }
 
-    fn index_of(&self, addr: Addr) -> u32 {
-        *self.index.get(&addr).expect("the part was added before")
+    fn index_of(&self, seat: impl Into<Seat>) -> u32 {
+        *self
+            .index
+            .get(&seat.into())
+            .expect("the part was added before")
     }
 
     /// The part has news: it gets a turn soon.
@@ -390,9 +396,14 @@ impl World {
         self.hash.word(kind << 32 | u64::from(part));
         self.hash.word(detail);
         if let Some(trace) = &mut self.trace {
-            let addr = self.parts[part as usize].addr;
+            let Seat { machine, addr } = self.parts[part as usize].seat;
             let (ms, ns) = (self.now_ns / NS_PER_MS, self.now_ns % NS_PER_MS);
-            trace(&format!("{ms}.{ns:06} {addr:?} {what}{event}"));
+            let place = if machine == 0 {
+                String::new()
+            } else {
+                format!("{machine}:")
+            };
+            trace(&format!("{ms}.{ns:06} {place}{addr:?} {what}{event}"));
         }
     }
 }

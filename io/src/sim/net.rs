@@ -39,7 +39,7 @@ impl World {
             return;
         };
         let dial = Dial {
-            from: self.parts[part as usize].addr,
+            from: self.parts[part as usize].seat,
             to: connect.to,
         };
         let arrives_ns = at_ns + self.config.net_ns.draw(&mut self.rng);
@@ -188,8 +188,8 @@ impl World {
                 break;
             }
             let route = Route {
-                from: self.parts[link.ends[side].part as usize].addr,
-                to: self.parts[link.ends[other].part as usize].addr,
+                from: self.parts[link.ends[side].part as usize].seat,
+                to: self.parts[link.ends[other].part as usize].seat,
             };
             let mut bytes = most;
             if self.rng.chance(self.config.split_per_mille, 1000) {

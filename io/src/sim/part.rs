@@ -24,6 +24,23 @@ impl<H: Handler + 'static> SimPart for H {
     }
 }
 
+/// Where a part is: on which machine, and under which address there. Mail goes to the parts of its own machine; between
+/// machines there are connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seat {
+    /// The machine, from 0.
+    pub machine: u16,
+    /// The address there.
+    pub addr: Addr,
+}
+
+impl From<Addr> for Seat {
+    /// On the first machine, which is the only one of most worlds.
+    fn from(addr: Addr) -> Self {
+        Self { machine: 0, addr }
+    }
+}
+
 /// How a part takes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
@@ -63,7 +80,7 @@ pub(super) struct Slot {
 
 /// A part.
 pub(super) struct Part {
-    pub addr: Addr,
+    pub seat: Seat,
     pub status: Status,
     /// Absent while its turn runs and after a crash.
     pub handler: Option<Box<dyn SimPart>>,
@@ -99,9 +116,9 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub fn new(addr: Addr, handler: Box<dyn SimPart>, listen: Listen, conns_max: usize) -> Self {
+    pub fn new(seat: Seat, handler: Box<dyn SimPart>, listen: Listen, conns_max: usize) -> Self {
         let mut part = Self {
-            addr,
+            seat,
             status: Status::Running,
             handler: None,
             started: false,

@@ -73,7 +73,8 @@ impl World {
         owner.deadline_ns = deadline_ns;
         let info = StepInfo {
             at: turn.now,
-            part: owner.addr,
+            machine: owner.seat.machine,
+            part: owner.seat.addr,
             events: turn.events,
         };
         if owner.stopping && owner.conns_count() == 0 && posts_waiting == 0 {

@@ -10,7 +10,7 @@ use weir_core::ask::{Failure, LedgerAnswer, LedgerOp, Mode, Outcome};
 use weir_core::limit::gcra::Rate;
 use weir_core::limit::rule::{Kind, Rule};
 use weir_core::port::{Event, Handler, Op};
-use weir_core::shard::config::ShardConfig;
+use weir_core::shard::config::{Role, ShardConfig};
 use weir_core::view::WinnersFilter;
 use weir_proto::answer::read_u64_member;
 use weir_proto::ids::UserId;
@@ -298,6 +298,18 @@ fn a_lost_answer_of_a_remote_ledger_leaves_the_ask_open_until_a_lookup_with_a_to
     let again = kit.asks().pop().expect("now the ledger is asked again");
     assert!(matches!(again.op, LedgerOp::Reserve(_)));
     kit.shard.audit();
+}
+
+/// Otherwise `weir worker`, which draws nothing, would turn without end.
+#[test]
+fn a_shard_that_sells_nothing_waits_for_no_lease() {
+    let mut kit = Kit::new(ShardConfig {
+        role: Role::MakesOrders,
+        is_ledger_remote: true,
+        ..config()
+    });
+    kit.end_turn();
+    assert_eq!(kit.shard.next_deadline(), None);
 }
 
 #[test]

@@ -186,7 +186,8 @@ impl Crowd {
                 let proxied = self.plan.shard.source == Source::ProxyProtocol;
                 let limited = matches!(status, 408 | 429)
                     || (status == 403 && self.plan.has_gates())
-                    || (status == 401 && self.plan.shard.signature.is_some());
+                    || (status == 401 && self.plan.shard.signature.is_some())
+                    || (status == 503 && self.plan.machines() > 1); // done elsewhere, whatever it is
                 if status != wanted && !(proxied && status == 400) && !limited {
                     self.broken(format!("{wanted} was wanted, but the answer is {status}"));
                 }
@@ -254,7 +255,7 @@ impl Crowd {
         match read_code(body) {
             Some(Code::RequestReplayed) => self.told_queued(now, wish, body),
             // Where views may be late or lost, a shard may still hold the mark of an epoch before the grant (E3).
-            Some(Code::SeckillSoldOut) if self.plan.weather.views_are_late() => {}
+            Some(Code::SeckillSoldOut) if self.plan.views_are_late() => {}
             Some(
                 code @ (Code::SeckillQueued
                 | Code::SeckillSoldOut

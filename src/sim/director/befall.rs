@@ -13,10 +13,10 @@ use weir_core::mail::Addr;
 use weir_core::order::contract::OrderFault;
 use weir_core::order::model::OrderModel;
 use weir_core::order::worker::Worker;
+use weir_core::redis::clerk::Clerk;
 use weir_core::shard::Shard;
 use weir_core::time::NS_PER_MS;
-use weir_io::sim::{SimPart, Status};
-use weir_proto::ids::ReservationId;
+use weir_io::sim::{Seat, SimPart, Status, StepInfo};
 
 impl Director {
     pub(super) fn befall(&mut self, mishap: Mishap) {
@@ -24,15 +24,20 @@ impl Director {
             println!("{} mishap: {mishap:?}", self.now_ns() / NS_PER_MS);
         }
         match mishap {
-            Mishap::CrashProcess => {
+            Mishap::CrashProcess(machine) => {
                 self.faults.count(Fault::CrashProcess);
                 let down_ns = self.down_ns();
-                for part in self.process() {
+                for part in self.machine(machine) {
                     self.crash(part, down_ns);
                 }
             }
             Mishap::CrashShard(shard) => self.crash_all(Fault::CrashShard, &[Part::Shard(shard)]),
-            Mishap::CrashLedger => self.crash_all(Fault::CrashLedger, &[Part::Store, Part::Owner]),
+            Mishap::CrashLedger(machine) if self.plan.redis.is_some() => {
+                self.crash_all(Fault::CrashLedger, &[Part::Owner(machine)]);
+            }
+            Mishap::CrashLedger(_) => {
+                self.crash_all(Fault::CrashLedger, &[Part::Store, Part::Owner(0)]);
+            }
             Mishap::CrashWorker => self.crash_all(Fault::CrashWorker, &[Part::Worker]),
             Mishap::CrashOrders => self.crash_all(Fault::CrashOrders, &[Part::OrderStore]),
             Mishap::Restart(part) => self.restart(part),
@@ -52,7 +57,7 @@ impl Director {
             Mishap::Poison(number) => {
                 if let Some(orders) = self.world.part_mut::<OrderModel>(Addr::OrderStore) {
                     self.faults.count(Fault::OrderPoisoned);
-                    orders.faults.poison.insert(ReservationId(number));
+                    orders.faults.poison.insert(self.plan.reservation(number));
                 }
             }
             Mishap::StepWall(delta_ms) => {
@@ -65,23 +70,26 @@ impl Director {
                 self.step_wall(delta_ms);
             }
             Mishap::Pause(part, ns) => {
-                if self.world.status(part.addr()) == Status::Running {
+                let seat = self.plan.seat(part);
+                if self.world.status(seat) == Status::Running {
                     self.faults.count(Fault::Pause);
-                    self.world.pause(part.addr(), ns);
+                    self.world.pause(seat, ns);
                 }
             }
             Mishap::DrainShard(shard) => self.drain_shard(shard),
             Mishap::StrayRelease(drawn) => self.release_stray(drawn),
             Mishap::Look => self.look_after_failed(),
+            other => self.befall_redis(other),
         }
     }
 
     /// SIGTERM for one shard: it ends in its own time, and comes again.
     fn drain_shard(&mut self, shard: u16) {
         let part = Part::Shard(shard);
-        if self.world.status(part.addr()) == Status::Running && self.draining.insert(shard) {
+        let seat = self.plan.seat(part);
+        if self.world.status(seat) == Status::Running && self.draining.insert(shard) {
             self.faults.count(Fault::DrainShard);
-            self.world.drain(part.addr());
+            self.world.drain(seat);
             let at_ns = self.now_ns() + (self.plan.shard.drain_ms + 200) * NS_PER_MS;
             self.at(at_ns, Mishap::Restart(part));
         }
@@ -91,7 +99,7 @@ impl Director {
     fn release_stray(&mut self, drawn: u64) {
         let now = self.world.now().mono;
         let has_order = |found: &Reservation| found.state == ReservationState::Confirmed;
-        let confirmed = self.checker.replica.reservations().filter(has_order);
+        let confirmed = self.checker.truth.reservations().filter(has_order);
         let Some(found) = confirmed.last() else {
             return;
         };
@@ -114,15 +122,24 @@ impl Director {
     }
 
     /// What a turn left in a shard's and the owner's own books, now and then.
-    pub(super) fn look_at(&mut self, part: Addr) {
+    pub(super) fn look_at(&mut self, info: StepInfo) {
+        let seat = Seat {
+            machine: info.machine,
+            addr: info.part,
+        };
+        if info.part == Addr::Owner
+            && let Some(clerk) = self.world.part::<Clerk>(seat)
+        {
+            self.sky.borrow_mut().sees_clerk(seat.machine, clerk);
+        }
         if !self.checker.turns().is_multiple_of(64) {
             return;
         }
         let mut sky = self.sky.borrow_mut();
-        if let Some(shard) = self.world.part::<Shard>(part) {
+        if let Some(shard) = self.world.part::<Shard>(seat) {
             sky.sees_shard(shard);
         }
-        if let Some(owner) = self.world.part::<Owner>(part) {
+        if let Some(owner) = self.world.part::<Owner>(seat) {
             sky.sees_owner(owner);
         }
     }
@@ -136,11 +153,15 @@ impl Director {
         if let Some(owner) = handler.as_any().downcast_ref::<Owner>() {
             sky.owner_ends(owner);
         }
+        if let Some(clerk) = handler.as_any().downcast_ref::<Clerk>() {
+            sky.clerk_ends(clerk);
+        }
     }
 
     fn step_wall(&mut self, delta_ms: i64) {
         self.wall_latest = self.wall_latest.max(self.world.now().wall);
         self.world.step_wall(delta_ms);
+        self.keep_redis_clock(delta_ms);
     }
 
     /// A clock that stepped back is a fault, too, and ends with the others: what is due after what was shown before the
@@ -169,7 +190,7 @@ impl Director {
 
     /// False when it was down already.
     pub(super) fn crash(&mut self, part: Part, down_ns: u64) -> bool {
-        let Some(mut handler) = self.world.crash(part.addr()) else {
+        let Some(mut handler) = self.world.crash(self.plan.seat(part)) else {
             return false;
         };
         self.run_ends(handler.as_ref());
@@ -194,9 +215,10 @@ impl Director {
     }
 
     pub(super) fn restart(&mut self, part: Part) {
-        let status = self.world.status(part.addr());
+        let seat = self.plan.seat(part);
+        let status = self.world.status(seat);
         if status == Status::Stopped
-            && let Some(shard) = self.world.part::<Shard>(part.addr())
+            && let Some(shard) = self.world.part::<Shard>(seat)
         {
             self.sky.borrow_mut().shard_ends(shard);
         }
@@ -205,9 +227,9 @@ impl Director {
         }
         if status != Status::Running {
             let handler = self.make(part);
-            self.world.restart(part.addr(), handler);
+            self.world.restart(seat, handler);
             if part == Part::Store {
-                self.checker.store_moved(&self.world); // what the crash left is durable now
+                self.checker.truth_moved(&mut self.world); // what the crash left is durable now
             }
         }
     }
@@ -231,7 +253,7 @@ impl Director {
     pub(super) fn look_after_failed(&mut self) {
         let store = self.world.part::<StoreModel>(Addr::Store);
         if store.is_some_and(StoreModel::is_poisoned) {
-            self.cycle(&[Part::Store, Part::Owner]);
+            self.cycle(&[Part::Store, Part::Owner(0)]);
         }
         let orders = self.world.part::<OrderModel>(Addr::OrderStore);
         let worker = self.world.part::<Worker>(Addr::Worker);

@@ -1,8 +1,9 @@
 //! The data commands that weir's scripts and clients use, as Redis 7 documents them (redis.io/commands). What is not
 //! here is refused aloud: a script that begins to use a command gets it modelled first.
 
-use super::keys::{EntryId, Keys, SortedMut};
+use super::keys::{Keys, SortedMut};
 use super::reply::Reply;
+use super::streams::streams;
 
 /// A message for the subscribers of a channel.
 pub struct Published {
@@ -10,6 +11,17 @@ pub struct Published {
     pub channel: Vec<u8>,
     /// The text.
     pub text: Vec<u8>,
+}
+
+/// A field of a hash that was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldSet {
+    /// The hash.
+    pub key: Vec<u8>,
+    /// The field.
+    pub field: Vec<u8>,
+    /// What it holds now.
+    pub value: Vec<u8>,
 }
 
 /// What a command sees beside its arguments.
@@ -20,9 +32,11 @@ pub struct Scene<'a> {
     pub now_us: u64,
     /// What it published, in order.
     pub published: &'a mut Vec<Published>,
+    /// Fields that HSET set, in order.
+    pub writes: &'a mut Vec<FieldSet>,
 }
 
-type Args<'a> = &'a [&'a [u8]];
+pub(super) type Args<'a> = &'a [&'a [u8]];
 
 /// True for commands that change the keyspace: none of them is carried out on a server that takes no writes.
 pub fn is_write(name: &[u8]) -> bool {
@@ -64,7 +78,7 @@ pub fn run(scene: &mut Scene<'_>, name: &[u8], args: Args<'_>) -> Reply {
     let name = name.to_ascii_uppercase();
     let now_ms = scene.now_us / 1000;
     let family = match name.first() {
-        Some(b'H') => hashes(scene.keys, now_ms, &name, args),
+        Some(b'H') => hashes(scene, now_ms, &name, args),
         Some(b'Z') => sorted_sets(scene.keys, now_ms, &name, args),
         Some(b'X') => streams(scene.keys, now_ms, &name, args),
         _ => plain(scene, now_ms, &name, args),
@@ -72,7 +86,7 @@ pub fn run(scene: &mut Scene<'_>, name: &[u8], args: Args<'_>) -> Reply {
     family.unwrap_or_else(|error| error)
 }
 
-fn unknown(name: &[u8], args: Args<'_>) -> Reply {
+pub(super) fn unknown(name: &[u8], args: Args<'_>) -> Reply {
     Reply::err(format_args!(
         "the model does not know '{}' with {} arguments",
         String::from_utf8_lossy(name),
@@ -80,7 +94,7 @@ fn unknown(name: &[u8], args: Args<'_>) -> Reply {
     ))
 }
 
-fn integer(text: &[u8]) -> Result<i64, Reply> {
+pub(super) fn integer(text: &[u8]) -> Result<i64, Reply> {
     let text = std::str::from_utf8(text).ok();
     text.and_then(|text| text.parse().ok())
         .ok_or_else(|| Reply::err("value is not an integer or out of range"))
@@ -90,7 +104,7 @@ fn wall_ms(text: &[u8]) -> Result<u64, Reply> {
     u64::try_from(integer(text)?).map_err(|_| Reply::err("invalid expire time"))
 }
 
-fn count(number: usize) -> Reply {
+pub(super) fn count(number: usize) -> Reply {
     Reply::Integer(number as i64)
 }
 
@@ -185,10 +199,11 @@ fn set(
     Ok(Reply::ok())
 }
 
-fn hashes(keys: &mut Keys, now_ms: u64, name: &[u8], args: Args<'_>) -> Result<Reply, Reply> {
+fn hashes(scene: &mut Scene<'_>, now_ms: u64, name: &[u8], args: Args<'_>) -> Result<Reply, Reply> {
     let Some((key, args)) = args.split_first() else {
         return Err(unknown(name, args));
     };
+    let keys = &mut *scene.keys;
     let bulk = |value: Option<&Vec<u8>>| value.map_or(Reply::Null, |v| Reply::Bulk(v.clone()));
     Ok(match (name, args) {
         (b"HGET", [field]) => bulk(keys.hash(now_ms, key)?.and_then(|hash| hash.get(*field))),
@@ -217,7 +232,15 @@ fn hashes(keys: &mut Keys, now_ms: u64, name: &[u8], args: Args<'_>) -> Result<R
             let new = pairs
                 .chunks_exact(2)
                 .filter(|pair| hash.insert(pair[0].to_vec(), pair[1].to_vec()).is_none());
-            count(new.count())
+            let new = new.count();
+            scene
+                .writes
+                .extend(pairs.chunks_exact(2).map(|pair| FieldSet {
+                    key: key.to_vec(),
+                    field: pair[0].to_vec(),
+                    value: pair[1].to_vec(),
+                }));
+            count(new)
         }
         (b"HSETNX", [field, value]) => {
             let hash = keys.hash_or_new(now_ms, key)?;
@@ -394,98 +417,4 @@ fn is_word(options: Args<'_>, word: &[u8], name: &[u8], args: Args<'_>) -> Resul
         [option] if option.eq_ignore_ascii_case(word) => Ok(true),
         _ => Err(unknown(name, args)),
     }
-}
-
-fn entry_id(text: &[u8], is_low: bool) -> Result<EntryId, Reply> {
-    let invalid = || Reply::err("Invalid stream ID specified as stream command argument");
-    match text {
-        b"-" => return Ok((0, 0)),
-        b"+" => return Ok((u64::MAX, u64::MAX)),
-        _ => {}
-    }
-    let text = std::str::from_utf8(text).map_err(|_| invalid())?;
-    let (is_after, text) = text
-        .strip_prefix('(')
-        .map_or((false, text), |rest| (true, rest));
-    let (ms, number) = text
-        .split_once('-')
-        .map_or((text, None), |(ms, n)| (ms, Some(n)));
-    let ms = ms.parse().map_err(|_| invalid())?;
-    let number = match number {
-        Some(number) => number.parse().map_err(|_| invalid())?,
-        None if is_low => 0,
-        None => u64::MAX,
-    };
-    Ok(if is_after {
-        (ms, number + 1)
-    } else {
-        (ms, number)
-    })
-}
-
-/// An entry as XRANGE shows it.
-pub fn entry(id: EntryId, fields: &[Vec<u8>]) -> Reply {
-    let fields = fields.iter().cloned().map(Reply::Bulk).collect();
-    Reply::Array(vec![
-        Reply::bulk(format!("{}-{}", id.0, id.1)),
-        Reply::Array(fields),
-    ])
-}
-
-fn streams(keys: &mut Keys, now_ms: u64, name: &[u8], args: Args<'_>) -> Result<Reply, Reply> {
-    let Some((key, args)) = args.split_first() else {
-        return Err(unknown(name, args));
-    };
-    Ok(match (name, args) {
-        (b"XADD", [options @ .., _]) if !options.is_empty() => {
-            return xadd(keys, now_ms, key, args);
-        }
-        (b"XLEN", []) => count(keys.stream(now_ms, key)?.0.len()),
-        (b"XRANGE", [low, high, options @ ..]) => {
-            let take = match options {
-                [] => i64::MAX,
-                [word, take] if word.eq_ignore_ascii_case(b"COUNT") => integer(take)?,
-                _ => return Err(unknown(name, args)),
-            };
-            let range = entry_id(low, true)?..=entry_id(high, false)?;
-            let (entries, _) = keys.stream(now_ms, key)?;
-            let found = entries.range(range).take(take.max(0) as usize);
-            Reply::Array(found.map(|(id, fields)| entry(*id, fields)).collect())
-        }
-        (b"XDEL", ids @ [_, ..]) => {
-            let (entries, _) = keys.stream(now_ms, key)?;
-            let mut gone = 0;
-            for id in ids {
-                gone += usize::from(entries.remove(&entry_id(id, true)?).is_some());
-            }
-            count(gone)
-        }
-        _ => return Err(unknown(name, args)),
-    })
-}
-
-/// XADD key [MAXLEN ~|= n] * field value ...
-fn xadd(keys: &mut Keys, now_ms: u64, key: &[u8], args: Args<'_>) -> Result<Reply, Reply> {
-    let (most, args) = match args {
-        [word, about, most, rest @ ..]
-            if word.eq_ignore_ascii_case(b"MAXLEN") && matches!(*about, b"~" | b"=") =>
-        {
-            (Some(integer(most)?.max(0) as usize), rest)
-        }
-        _ => (None, args),
-    };
-    let [b"*", fields @ ..] = args else {
-        return Err(unknown(b"XADD", args));
-    };
-    if fields.is_empty() || fields.len() % 2 != 0 {
-        return Err(Reply::err("wrong number of arguments for 'xadd' command"));
-    }
-    let (entries, last) = keys.stream(now_ms, key)?;
-    let id = (now_ms, 0).max((last.0, last.1 + 1));
-    *last = id;
-    entries.insert(id, fields.iter().map(|field| field.to_vec()).collect());
-    while most.is_some_and(|most| entries.len() > most) {
-        entries.pop_first();
-    }
-    Ok(Reply::bulk(format!("{}-{}", id.0, id.1)))
 }

@@ -7,14 +7,17 @@
 mod commands;
 mod greet;
 mod keys;
+mod mutants;
 mod reply;
 mod script;
+mod streams;
 
+pub use commands::FieldSet;
 pub use keys::Keys;
 pub use reply::Reply;
 
 use commands::{Published, Scene};
-use script::{Engine, Permit};
+use script::{Engine, Permit, Trail};
 use sha1::{Digest, Sha1};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -112,12 +115,34 @@ struct Client {
     is_closing: bool,
 }
 
+/// What a server did, for those who check it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// A field of a hash was set.
+    Set(FieldSet),
+    /// A script ran to its end, with these keys and arguments; it may have refused.
+    Ran {
+        /// Its name.
+        sha1: String,
+        /// KEYS and ARGV.
+        words: Vec<Vec<u8>>,
+        /// What it answered.
+        reply: Reply,
+    },
+}
+
 /// See the module.
 pub struct RedisModel {
     /// Who it is; a test changes it between turns.
     pub identity: Identity,
     /// Everything stored.
     pub keys: Keys,
+    /// Its clock is so much ahead of everybody's.
+    pub clock_ahead_ms: i64,
+    /// Nothing that is published reaches anybody.
+    pub is_mute: bool,
+    /// What was done since a checker last took it.
+    pub done: Vec<Done>,
     engine: Engine,
     conduct: Box<dyn Conduct>,
     clients: BTreeMap<ConnId, Client>,
@@ -131,12 +156,22 @@ impl RedisModel {
         Self {
             identity,
             keys: Keys::default(),
-            engine: Engine::new(),
+            clock_ahead_ms: 0,
+            is_mute: false,
+            done: Vec::new(),
+            engine: Engine::default(),
             conduct,
             clients: BTreeMap::new(),
             accepted: 0,
             replies: 0,
         }
+    }
+
+    /// The process ends and another begins: no script is loaded, every connection closes. What is stored stays.
+    pub fn restart(&mut self, identity: Identity) {
+        self.identity = identity;
+        self.engine.flush();
+        self.drop_clients();
     }
 
     /// Closes every connection at the next turn.
@@ -230,7 +265,8 @@ impl RedisModel {
 
     /// Messages to subscribers.
     fn deliver(&mut self, now: Now, published: &[Published]) {
-        for message in published {
+        let heard = if self.is_mute { &[] } else { published };
+        for message in heard {
             for client in self.clients.values_mut() {
                 if client.channels.contains(&message.channel) {
                     let parts = [
@@ -268,7 +304,10 @@ impl RedisModel {
             (b"HELLO", args) => self.hello(conn, args),
             (b"AUTH", [.., password]) => self.auth(conn, password),
             (b"SUBSCRIBE", channels) => self.subscribe(conn, channels),
-            _ => self.carry_out(now.wall.0, words, published),
+            _ => {
+                let wall_ms = now.wall.0.saturating_add_signed(self.clock_ahead_ms);
+                self.carry_out(wall_ms, words, published)
+            }
         }
     }
 
@@ -296,12 +335,16 @@ impl RedisModel {
             }
             _ if self.identity.is_replica && commands::is_write(&name) => read_only(),
             _ => {
+                let mut writes = Vec::new();
                 let mut scene = Scene {
                     keys: &mut self.keys,
                     now_us: wall_ms * 1000,
                     published,
+                    writes: &mut writes,
                 };
-                commands::run(&mut scene, &name, args)
+                let reply = commands::run(&mut scene, &name, args);
+                self.done.extend(writes.into_iter().map(Done::Set));
+                reply
             }
         }
     }
@@ -337,8 +380,21 @@ impl RedisModel {
             },
         };
         let sha1 = String::from_utf8_lossy(sha1).to_lowercase();
-        self.engine
-            .run(&sha1, &mut self.keys, published, keys, args, permit)
+        let mut writes = Vec::new();
+        let trail = Trail {
+            published,
+            writes: &mut writes,
+        };
+        let reply = self
+            .engine
+            .run(&sha1, &mut self.keys, trail, keys, args, permit);
+        self.done.extend(writes.into_iter().map(Done::Set));
+        if !matches!(reply, Reply::Error(_)) {
+            let words = rest.iter().map(|word| word.to_vec()).collect();
+            let reply = reply.clone();
+            self.done.push(Done::Ran { sha1, words, reply });
+        }
+        reply
     }
 
     /// Lets go what is due, in order per client.

@@ -4,20 +4,23 @@
 //! sandbox has. Stricter than the real one in one thing: a key that was not declared in KEYS is an error on a single
 //! server, too, because in a cluster it is one.
 
-use super::commands::{self, Published, Scene};
+use super::commands::{self, FieldSet, Published, Scene};
 use super::keys::Keys;
+use super::mutants;
 use super::reply::Reply;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A whole number that a Lua number holds exactly.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// The engine of one server.
+/// The scripts that one server has loaded.
+#[derive(Default)]
 pub struct Engine {
-    lua: Lua,
-    loaded: BTreeMap<String, Function>,
+    loaded: BTreeSet<String>,
 }
 
 /// What one run may do.
@@ -29,20 +32,95 @@ pub struct Permit {
     pub refuses_writes: Option<&'static str>,
 }
 
-impl Engine {
-    /// An engine without scripts.
-    ///
-    /// # Panics
-    /// When Lua gets no memory.
-    pub fn new() -> Self {
+/// What a script leaves beside its reply.
+pub struct Trail<'a> {
+    /// Messages for subscribers.
+    pub published: &'a mut Vec<Published>,
+    /// Fields of hashes that were set.
+    pub writes: &'a mut Vec<FieldSet>,
+}
+
+/// The Lua of a thread: the servers of all its worlds run their scripts in it, and each text is compiled once. Nothing of
+/// a run is left behind: scripts have locals only, and KEYS and ARGV are new each time.
+struct Machine {
+    lua: Lua,
+    compiled: BTreeMap<(String, Option<usize>), Function>,
+    host: Arc<Mutex<Host>>,
+}
+
+thread_local! {
+    static MACHINE: RefCell<Machine> = RefCell::new(Machine::new().expect("Lua starts"));
+}
+
+impl Machine {
+    fn new() -> mlua::Result<Self> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
-        let lua = Lua::new_with(libraries, LuaOptions::default()).expect("Lua starts");
-        Self {
-            lua,
-            loaded: BTreeMap::new(),
+        let lua = Lua::new_with(libraries, LuaOptions::default())?;
+        let host = Arc::new(Mutex::new(Host::default()));
+        let redis = lua.create_table()?;
+        let of_call = Arc::clone(&host);
+        let call = lua.create_function(move |lua, args: MultiValue| {
+            let reply = lock(&of_call).call(args)?;
+            match reply {
+                Reply::Error(text) => Err(mlua::Error::RuntimeError(text)),
+                reply => to_lua(lua, &reply),
+            }
+        })?;
+        let of_pcall = Arc::clone(&host);
+        let pcall = lua.create_function(move |lua, args: MultiValue| {
+            let reply = lock(&of_pcall).call(args)?;
+            to_lua(lua, &reply)
+        })?;
+        redis.set("call", call)?;
+        redis.set("pcall", pcall)?;
+        for (name, field) in [("error_reply", "err"), ("status_reply", "ok")] {
+            let reply = lua.create_function(move |lua, text: mlua::LuaString| {
+                let table = lua.create_table()?;
+                table.set(field, text)?;
+                Ok(table)
+            })?;
+            redis.set(name, reply)?;
         }
+        lua.globals().set("redis", redis)?;
+        Ok(Self {
+            lua,
+            compiled: BTreeMap::new(),
+            host,
+        })
     }
 
+    fn compile(&mut self, sha1: &str, source: &[u8]) -> Result<(), Reply> {
+        let name = (sha1.to_owned(), mutants::live(sha1));
+        if self.compiled.contains_key(&name) {
+            return Ok(());
+        }
+        let text = mutants::text(name.1, source);
+        let chunk = self.lua.load(&*text).set_name("@user_script");
+        let function = chunk
+            .into_function()
+            .map_err(|error| Reply::err(format_args!("Error compiling script: {error}")))?;
+        self.compiled.insert(name, function);
+        Ok(())
+    }
+
+    fn run(&self, function: &Function, keys: &[&[u8]], args: &[&[u8]]) -> Reply {
+        let run = || {
+            let globals = self.lua.globals();
+            let keys = strings(&self.lua, keys)?;
+            globals.set("KEYS", self.lua.create_sequence_from(keys)?)?;
+            let args = strings(&self.lua, args)?;
+            globals.set("ARGV", self.lua.create_sequence_from(args)?)?;
+            from_lua(&function.call::<Value>(())?)
+        };
+        run().unwrap_or_else(|error| script_error(&error))
+    }
+}
+
+fn lock(host: &Mutex<Host>) -> std::sync::MutexGuard<'_, Host> {
+    host.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
     /// SCRIPT FLUSH.
     pub fn flush(&mut self) {
         self.loaded.clear();
@@ -53,11 +131,8 @@ impl Engine {
     /// # Errors
     /// The reply of a script that does not compile.
     pub fn load(&mut self, sha1: String, source: &[u8]) -> Result<(), Reply> {
-        let chunk = self.lua.load(source).set_name("@user_script");
-        let function = chunk
-            .into_function()
-            .map_err(|error| Reply::err(format_args!("Error compiling script: {error}")))?;
-        self.loaded.insert(sha1, function);
+        MACHINE.with_borrow_mut(|machine| machine.compile(&sha1, source))?;
+        self.loaded.insert(sha1);
         Ok(())
     }
 
@@ -66,69 +141,37 @@ impl Engine {
         &self,
         sha1: &str,
         keys: &mut Keys,
-        published: &mut Vec<Published>,
+        trail: Trail<'_>,
         declared: &[&[u8]],
         args: &[&[u8]],
         permit: Permit,
     ) -> Reply {
-        let Some(function) = self.loaded.get(sha1) else {
-            return Reply::Error("NOSCRIPT No matching script. Please use EVAL.".to_string());
-        };
-        let host = RefCell::new(Host {
-            scene: Scene {
-                keys,
+        let no_script =
+            || Reply::Error("NOSCRIPT No matching script. Please use EVAL.".to_string());
+        if !self.loaded.contains(sha1) {
+            return no_script();
+        }
+        MACHINE.with_borrow(|machine| {
+            let name = (sha1.to_owned(), mutants::live(sha1));
+            let Some(function) = machine.compiled.get(&name) else {
+                return no_script(); // loaded in a thread that this server was moved from
+            };
+            *lock(&machine.host) = Host {
+                keys: mem::take(keys),
+                published: mem::take(trail.published),
+                writes: mem::take(trail.writes),
                 now_us: permit.now_us,
-                published,
-            },
-            declared,
-            refuses_writes: permit.refuses_writes,
-            has_written: false,
-        });
-        let run = self.lua.scope(|scope| {
-            let redis = self.lua.create_table()?;
-            let call = scope.create_function(|lua, args: MultiValue| {
-                match host.borrow_mut().call(args)? {
-                    Reply::Error(text) => Err(mlua::Error::RuntimeError(text)),
-                    reply => to_lua(lua, &reply),
-                }
-            })?;
-            let pcall = scope.create_function(|lua, args: MultiValue| {
-                let reply = host.borrow_mut().call(args)?;
-                to_lua(lua, &reply)
-            })?;
-            redis.set("call", call)?;
-            redis.set("pcall", pcall)?;
-            for (name, field) in [("error_reply", "err"), ("status_reply", "ok")] {
-                redis.set(
-                    name,
-                    self.lua
-                        .create_function(move |lua, text: mlua::LuaString| {
-                            let table = lua.create_table()?;
-                            table.set(field, text)?;
-                            Ok(table)
-                        })?,
-                )?;
-            }
-            let globals = self.lua.globals();
-            globals.set("redis", redis)?;
-            globals.set(
-                "KEYS",
-                self.lua
-                    .create_sequence_from(strings(&self.lua, declared)?)?,
-            )?;
-            globals.set(
-                "ARGV",
-                self.lua.create_sequence_from(strings(&self.lua, args)?)?,
-            )?;
-            from_lua(&function.call::<Value>(())?)
-        });
-        run.unwrap_or_else(|error| script_error(&error))
-    }
-}
-
-impl Default for Engine {
-    fn default() -> Self {
-        Self::new()
+                declared: declared.iter().map(|key| key.to_vec()).collect(),
+                refuses_writes: permit.refuses_writes,
+                has_written: false,
+            };
+            let reply = machine.run(function, declared, args);
+            let host = mem::take(&mut *lock(&machine.host));
+            *keys = host.keys;
+            *trail.published = host.published;
+            *trail.writes = host.writes;
+            reply
+        })
     }
 }
 
@@ -158,14 +201,19 @@ fn is_code(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-struct Host<'a> {
-    scene: Scene<'a>,
-    declared: &'a [&'a [u8]],
+/// What the run in hand works on.
+#[derive(Default)]
+struct Host {
+    keys: Keys,
+    published: Vec<Published>,
+    writes: Vec<FieldSet>,
+    now_us: u64,
+    declared: Vec<Vec<u8>>,
     refuses_writes: Option<&'static str>,
     has_written: bool,
 }
 
-impl Host<'_> {
+impl Host {
     fn call(&mut self, args: MultiValue) -> mlua::Result<Reply> {
         let words: Vec<Vec<u8>> = args.iter().map(word).collect::<mlua::Result<_>>()?;
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -176,7 +224,7 @@ impl Host<'_> {
         };
         let undeclared = commands::keys_of(name, args)
             .iter()
-            .find(|key| !self.declared.contains(key));
+            .find(|key| !self.declared.iter().any(|declared| declared == *key));
         if let Some(key) = undeclared {
             let key = String::from_utf8_lossy(key);
             return Ok(Reply::err(format_args!(
@@ -190,7 +238,13 @@ impl Host<'_> {
             }
             self.has_written = true;
         }
-        Ok(commands::run(&mut self.scene, name, args))
+        let mut scene = Scene {
+            keys: &mut self.keys,
+            now_us: self.now_us,
+            published: &mut self.published,
+            writes: &mut self.writes,
+        };
+        Ok(commands::run(&mut scene, name, args))
     }
 }
 

@@ -368,7 +368,7 @@ impl Handler for Shard {
             .filter_map(|state| state.budget.next_deadline())
             .min();
         let (leases, drain) = match (self.draining, self.stopped) {
-            (false, _) => (budgets, None),
+            (false, _) => (budgets.filter(|_| self.config.role.sells()), None),
             (true, false) => (None, Some(self.drain_due)), // nothing is drawn any more
             (true, true) => (None, None),
         };

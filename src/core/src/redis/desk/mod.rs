@@ -235,6 +235,13 @@ impl Desk {
         node.is_some_and(|index| self.nodes[index].has_changed)
     }
 
+    /// How often a breaker of this desk opened, and whether one is open now.
+    pub fn breakers(&self) -> (u64, bool) {
+        let breakers = self.nodes.iter().map(|node| &node.breaker);
+        let opened_count = breakers.clone().map(Breaker::opened_count).sum();
+        (opened_count, breakers.clone().any(Breaker::is_open))
+    }
+
     /// Each node and why it cannot be asked at present (`None`: it can).
     pub fn nodes(&self) -> impl Iterator<Item = (&Endpoint, Option<LinkFault>)> {
         self.nodes.iter().map(|node| {

@@ -1,0 +1,196 @@
+//! The Redis of a world and the clerks that ask it: built, made new, and befallen by what only they can meet.
+
+use super::Director;
+use crate::sim::mishap::{Mishap, Part};
+use crate::sim::plan::{REDIS, REDIS_LISTEN};
+use crate::sim::redis::RedisModel;
+use crate::sim::squall::{Mood, Squall, identity};
+use crate::sim::tally::Fault;
+use crate::sim::truth::Truth;
+use std::sync::Arc;
+use weir_core::mail::Addr;
+use weir_core::order::model::OrderModel;
+use weir_core::redis::clerk::lease::LeaseConfig;
+use weir_core::redis::clerk::{Clerk, ClerkConfig};
+use weir_core::rng::Rng;
+use weir_core::time::NS_PER_MS;
+use weir_io::sim::{Listen, Status};
+use weir_proto::ids::SkuKey;
+
+/// Connections of a clerk: one, and one that closes.
+pub(super) const CLERK_CONNS_MAX: usize = 4;
+/// Connections of the server.
+const REDIS_CONNS_MAX: usize = 64;
+/// An operator looks at a Redis that came again within this.
+const TRUST_MS_MAX: u64 = 600;
+
+const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+const NO_REPLICA: &str = "NOREPLICAS Not enough good replicas to write.";
+
+/// What the director knows of Redis.
+#[derive(Default)]
+pub(super) struct Remote {
+    pub mood: Mood,
+    /// Lives of the server so far.
+    lives: u64,
+    /// The life whose history the orders belong to.
+    trusted: u64,
+    /// Its clock is so much ahead of the time since the world began.
+    ahead_ms: i64,
+    /// Runs of clerks, of all machines.
+    boots: u64,
+}
+
+impl Director {
+    /// Puts the server into the world, where Redis has the ledger.
+    pub(super) fn add_redis(&mut self, rng: &mut Rng) {
+        let Some(redis) = &self.plan.redis else {
+            return;
+        };
+        let squall = Squall::new(redis, self.remote.mood.clone(), rng.fork());
+        let mut model = RedisModel::new(identity(self.remote.lives), Box::new(squall));
+        model.is_mute = redis.is_mute;
+        let listen = Listen::On(REDIS_LISTEN);
+        self.world
+            .add_part(REDIS, Box::new(model), listen, REDIS_CONNS_MAX);
+    }
+
+    /// A new run of a clerk.
+    pub(super) fn clerk(&mut self, machine: u16) -> Clerk {
+        let plan = Arc::clone(&self.plan);
+        let redis = plan
+            .redis
+            .as_ref()
+            .expect("a clerk is made where there is one to ask");
+        let makes_orders = plan.role(machine).makes_orders();
+        let never_open = match makes_orders {
+            true => self.skus_with_orders(),
+            false => Vec::new(),
+        };
+        self.remote.boots += 1;
+        let history = identity(self.remote.trusted).replication_id;
+        let config = ClerkConfig {
+            sale: Arc::clone(&plan.sale),
+            plans: redis.steps.clone(),
+            never_open,
+            opens_skus: makes_orders,
+            shards_count: plan.shards_count,
+            boot: self.remote.boots,
+            seed: self.rng.next_u64(),
+            leases: LeaseConfig {
+                instance: format!("machine-{machine}"),
+                weight: 1,
+                weights: u32::from(redis.machines),
+                limiter: None,
+            },
+            desk: redis.desk(&history, self.rng.next_u64()),
+        };
+        Clerk::new(self.world.now(), config)
+    }
+
+    fn skus_with_orders(&self) -> Vec<SkuKey> {
+        let orders = match &self.orders_down {
+            Some(down) => down.as_any().downcast_ref(),
+            None => self.world.part::<OrderModel>(Addr::OrderStore),
+        };
+        let rows = orders.map(|orders| orders.tables.orders.values());
+        let mut skus: Vec<_> = rows
+            .into_iter()
+            .flatten()
+            .map(|row| row.message.sku)
+            .collect();
+        skus.sort_unstable();
+        skus.dedup();
+        skus
+    }
+
+    /// What befalls only a world with a Redis.
+    pub(super) fn befall_redis(&mut self, mishap: Mishap) {
+        let now = self.world.now();
+        match mishap {
+            Mishap::FlushScripts => {
+                self.faults.count(Fault::RedisFlushed);
+                self.at_redis(|model| {
+                    model.operate(now.wall.0, &[b"SCRIPT", b"FLUSH"]);
+                });
+            }
+            Mishap::CutLinks => {
+                self.faults.count(Fault::RedisCut);
+                self.at_redis(RedisModel::drop_clients);
+            }
+            Mishap::Partition(machine, ms) => {
+                self.faults.count(Fault::RedisApart);
+                let until = now.mono.plus_ms(ms);
+                self.sky.borrow_mut().afar.part(machine, until);
+            }
+            Mishap::RestartRedis(ms) => {
+                self.faults.count(Fault::RedisRestarted);
+                self.remote.lives += 1;
+                self.remote.mood.loads_until(now.mono.plus_ms(ms));
+                let identity = identity(self.remote.lives);
+                self.at_redis(|model| model.restart(identity));
+                let trusts_ms = ms + self.rng.below(TRUST_MS_MAX);
+                self.at(now.mono.0 + trusts_ms * NS_PER_MS, Mishap::TrustRedis);
+            }
+            Mishap::TrustRedis => self.trust_redis(),
+            Mishap::RefuseWrites(is_alone, ms) => {
+                let (fault, words) = match is_alone {
+                    true => (Fault::RedisAlone, NO_REPLICA),
+                    false => (Fault::RedisFull, NO_MEMORY),
+                };
+                self.faults.count(fault);
+                self.at_redis(|model| model.identity.refuses_writes = Some(words));
+                self.at(now.mono.0 + ms * NS_PER_MS, Mishap::TakeWrites);
+            }
+            Mishap::TakeWrites => self.at_redis(|model| model.identity.refuses_writes = None),
+            Mishap::BusyRedis(ms) => self.remote.mood.busy_until(now.mono.plus_ms(ms)),
+            Mishap::StepRedis(delta_ms) => {
+                self.faults.count(Fault::RedisClock);
+                let step_ms = delta_ms - std::mem::replace(&mut self.remote.ahead_ms, delta_ms);
+                self.at_redis(|model| model.clock_ahead_ms += step_ms);
+            }
+            _ => {}
+        }
+    }
+
+    /// The clock of the other machines steps, that of Redis does not.
+    pub(super) fn keep_redis_clock(&mut self, delta_ms: i64) {
+        if self.plan.redis.is_some() {
+            self.at_redis(|model| model.clock_ahead_ms -= delta_ms);
+        }
+    }
+
+    fn at_redis(&mut self, with: impl FnOnce(&mut RedisModel)) {
+        if let Some(model) = self.world.part_mut(REDIS) {
+            with(model);
+            self.world.poke(REDIS);
+        }
+    }
+
+    /// The history that is there is the one that orders are made with from now on; clerks that knew another begin anew.
+    fn trust_redis(&mut self) {
+        if std::mem::replace(&mut self.remote.trusted, self.remote.lives) == self.remote.lives {
+            return;
+        }
+        if let Truth::Redis(books) = &mut self.checker.truth {
+            books.is_trusted_anew = true;
+        }
+        for machine in 0..self.plan.machines() {
+            let part = Part::Owner(machine);
+            if self.world.status(self.plan.seat(part)) == Status::Running {
+                self.crash(part, 0);
+                self.restart(part);
+            }
+        }
+    }
+
+    /// No fault from now on, and what is there is trusted.
+    pub(super) fn calm_redis(&mut self) {
+        if self.plan.redis.is_none() {
+            return;
+        }
+        self.remote.mood.calm();
+        self.at_redis(|model| model.identity.refuses_writes = None);
+        self.trust_redis();
+    }
+}
