@@ -1,4 +1,4 @@
--- What: lets no new reservation in beside the mode, until thaw; everything else goes on (a failover, an operator).
+-- What: lets no new reservation in beside the mode, until thaw; everything else goes on (an operator's wish).
 -- KEYS[1] sku HASH.
 -- ARGV[1] reason, 1..64 bytes, for the operator.
 -- Returns: {17 STEP, epoch, version, changed 0..1} or {7 NOT_OPEN}.

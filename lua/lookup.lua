@@ -1,7 +1,7 @@
 -- What: what became of a request. For one never seen it closes the door for a while: no late grant follows a "no".
 -- KEYS[1] sku HASH, KEYS[2] res HASH, KEYS[3] req HASH, KEYS[4] tomb STRING of this request.
 -- ARGV[1] user, ARGV[2] request id, ARGV[3] how long the tombstone lives in ms; 0: none is written.
--- Returns: {11 FOUND, id, state, quantity}, {12 NOT_FOUND} or {7 NOT_OPEN} where nothing can be promised.
+-- Returns: {11 FOUND, id, state, quantity, record}, {12 NOT_FOUND} or {7 NOT_OPEN} where nothing can be promised.
 -- Complexity: O(1); 3 to 4 reads, at most 1 write.
 -- Writes: tomb, with its TTL in the same command; an older one lives on from now.
 
@@ -21,7 +21,7 @@ if known then
         return redis.error_reply('WEIRBOOKS ' .. req_key .. ': names a reservation that is not in ' .. res_key)
     end
     local state, units = string.match(record, '^(%d) (%d+) ')
-    return {11, tonumber(known), tonumber(state), tonumber(units)}
+    return {11, tonumber(known), tonumber(state), tonumber(units), record}
 end
 if ttl_ms > 0 then
     redis.call('SET', tomb_key, time[1], 'PX', ARGV[3])

@@ -1,7 +1,8 @@
 -- What: puts a SKU on sale, with its first stock if it never was; opened again it keeps stock, books and mode.
 -- KEYS[1] sku HASH, KEYS[2] ops HASH: r:<request id> -> at and content, n:<number> -> request id, first, next.
 -- ARGV[1] the operator's request id, ARGV[2] keep_until_ms, ARGV[3] first stock,
--- ARGV[4] quantity_max, ARGV[5] once per activity 0..1, ARGV[6] policy version.
+-- ARGV[4] quantity_max, ARGV[5] once per activity 0..1, ARGV[6] policy version, ARGV[7] home: the server's name for
+-- itself, replication id:run id; it stays what it is when the SKU was opened before.
 -- Returns: {16 OPS_DONE, total, free, held, sold, quarantined}, {4 REQUEST_ID_CONFLICT}, {10 TABLE_FULL},
 -- {9 QUANTITY_REFUSED} or {8, 2, 2} for an older policy.
 -- Complexity: O(1).
@@ -13,9 +14,9 @@ local sku_key, ops_key = KEYS[1], KEYS[2]
 local request_id, keep_until = ARGV[1], ARGV[2]
 local OPS_REMEMBERED_MAX, OPS_REMEMBERED_MS = 1024, 86400000 -- limits.rs
 local UNITS_MAX = 1099511627776 -- limits.rs
-local stock, quantity_max, once, policy = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
+local stock, quantity_max, once, policy, home = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 if not stock or not string.match(quantity_max, '^%d+$') or not string.match(once, '^[01]$')
-    or not string.match(policy, '^%d+$') then
+    or not string.match(policy, '^%d+$') or not home then
     return redis.error_reply('WEIRARGS open: an argument is missing or no number')
 end
 if not string.match(keep_until, '^%d+$') or #keep_until > 15 then
@@ -68,7 +69,7 @@ else
     redis.call('HSET', sku_key, 'now', now, 'open', '1', 'mode', '0', 'frozen', '', 'policy', policy, 'version', '1',
         'epoch', '1', 'sold_out', stock == 0 and '1' or '0', 'quantity_max', quantity_max, 'once', once, 'next', '1',
         'reservations', '0', 'restocked', '0', 'keep', '', 'sold', '0', 'quarantined', '0', 'held', '0', 'total', stock,
-        'free', stock)
+        'free', stock, 'home', home, 'fence', '', 'fenced', '0', 'heard', '0')
 end
 redis.call('PEXPIREAT', ops_key, keep_until)
 return {16, tonumber(sku[2] or stock), tonumber(sku[3] or stock), tonumber(sku[4] or 0), tonumber(sku[5] or 0),

@@ -14,7 +14,7 @@ local EVENTS_MAX = 64 -- a reader that misses more has the snapshot
 if not string.match(keep_until, '^%d+$') or #keep_until > 15 then
     return redis.error_reply('WEIRARGS paid_late: keep_until is no number')
 end
-local sku = redis.call('HMGET', sku_key, 'now', 'free', 'sold', 'epoch', 'sold_out', 'version', 'frozen')
+local sku = redis.call('HMGET', sku_key, 'now', 'free', 'sold', 'epoch', 'sold_out', 'version', 'frozen', 'fence')
 local record = sku[1] and redis.call('HGET', res_key, id)
 if not record then
     return {15}
@@ -31,7 +31,7 @@ local held = other and redis.call('HGET', res_key, other)
 local holds = held and tonumber(string.sub(held, 1, 1)) <= 2
 local free, epoch, sold_out, version = tonumber(sku[2]), tonumber(sku[4]), sku[5], tonumber(sku[6])
 -- While frozen nobody knows whether a free unit is: after a failover it may be one whose grant was lost.
-local sells = not holds and free >= tonumber(units) and sku[7] == ''
+local sells = not holds and free >= tonumber(units) and sku[7] == '' and (sku[8] or '') == ''
 local sells_out = sells and free == tonumber(units) and sold_out == '0'
 local to = sells and 2 or 5
 local sold = sells and tonumber(units) or 0

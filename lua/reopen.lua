@@ -11,11 +11,11 @@ local EVENTS_MAX = 64 -- a reader that misses more has the snapshot
 if not string.match(keep_until, '^%d+$') or #keep_until > 15 then
     return redis.error_reply('WEIRARGS reopen: keep_until is no number')
 end
-local sku = redis.call('HMGET', sku_key, 'now', 'sold_out', 'free', 'frozen', 'epoch', 'version')
+local sku = redis.call('HMGET', sku_key, 'now', 'sold_out', 'free', 'frozen', 'epoch', 'version', 'fence')
 if not sku[1] then
     return {7}
 end
-if sku[2] == '0' or sku[3] == '0' or sku[4] ~= '' then
+if sku[2] == '0' or sku[3] == '0' or sku[4] ~= '' or (sku[7] or '') ~= '' then
     return {17, tonumber(sku[5]), tonumber(sku[6]), 0}
 end
 local now = math.max(tonumber(sku[1]), time[1] * 1000 + math.floor(time[2] / 1000))

@@ -4,7 +4,8 @@
 -- channel, KEYS[9] tomb STRING of this request.
 -- ARGV[1] reservations_max, ARGV[2] price of a unit (minor), ARGV[3] its currency, ARGV[4] keep_until_ms, ARGV[5]
 -- policy version, ARGV[6] user, ARGV[7] request id, ARGV[8] nonce, ARGV[9] quantity.
--- Returns: {0 GRANTED, id, state, quantity, epoch, sold_out}, {1 or 3, id, state, quantity}, {2, epoch},
+-- Returns: {0 GRANTED, id, state, quantity, epoch, sold_out, granted at}, {1 REPEATED, id, state, quantity, record},
+-- {3, id, state, quantity}, {2, epoch},
 -- {8, mode, cause}, {4}, {5}, {6}, {7}, {9}, {10}; the order of the checks is the contract (ask.rs, README.md).
 -- Complexity: O(log n) of the unconfirmed reservations; 6 to 10 reads, 7 writes for a grant.
 -- Writes: orders (it grows memory and nothing has read its type), events, res, req, nonce, user, pending, sku; then
@@ -20,7 +21,7 @@ local RESERVATIONS_PER_UNIT, RESERVATIONS_MAX = 4, 4194304 -- limits.rs
 local EVENTS_MAX = 64 -- a reader that misses more has the snapshot
 
 local sku = redis.call('HMGET', sku_key, 'now', 'open', 'mode', 'frozen', 'policy', 'epoch', 'sold_out', 'free', 'held',
-    'quantity_max', 'once', 'next', 'reservations', 'restocked', 'keep', 'version')
+    'quantity_max', 'once', 'next', 'reservations', 'restocked', 'keep', 'version', 'fence')
 if not sku[1] then
     return {7}
 end
@@ -40,7 +41,7 @@ if known then
     end
     local state, units = string.match(record, '^(%d) (%d+) ')
     if tonumber(units) == quantity then
-        return {1, tonumber(known), tonumber(state), quantity}
+        return {1, tonumber(known), tonumber(state), quantity, record}
     end
     return {4}
 end
@@ -72,7 +73,7 @@ end
 if mode >= 2 then
     return {8, mode, 0}
 end
-if sku[4] ~= '' then
+if sku[4] ~= '' or (sku[17] or '') ~= '' then
     return {8, 2, 1}
 end
 -- Versions are compared as decimal digits: they may be larger than a double holds.
@@ -144,4 +145,4 @@ if sells_out then
     redis.call('PEXPIREAT', events_key, keep_until)
     redis.pcall('PUBLISH', events_key, string.format('SOLD_OUT %d', epoch))
 end
-return {0, tonumber(id), 0, quantity, epoch, sold_out}
+return {0, tonumber(id), 0, quantity, epoch, sold_out, now}

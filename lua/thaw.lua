@@ -1,4 +1,5 @@
--- What: ends a freeze. What was said before it may be wrong: the epoch grows, the mark is set anew from the stock.
+-- What: ends an operator's freeze. What was said before it may be wrong: the epoch grows, the mark is set anew from the
+-- stock; a fence (fence.lua) stays, and keeps the SKU from selling.
 -- KEYS[1] sku HASH, KEYS[2] events STREAM and channel.
 -- ARGV[1] keep_until_ms, ARGV[2] the epoch is above this one, too: the largest that anybody has heard of.
 -- Returns: {17 STEP, epoch, version, changed 0..1} or {7 NOT_OPEN}.

@@ -259,7 +259,7 @@ fn the_seeds_reserve_sells_a_unit_to_nobody_and_ours_does_not() {
     );
 
     let keep = "1900000000000";
-    let stock = ["op-1", keep, "2", "1", "0", "1"];
+    let stock = ["op-1", keep, "2", "1", "0", "1", "here"];
     let opened = wire.script(Script::Open, &[ours[0], ours[9]], &stock);
     assert_eq!(opened.integers()[0], 16);
     // Two buyers in one millisecond are two orders.

@@ -203,7 +203,12 @@ fn draw(rng: &mut Rng) -> OrderCommand {
             sku,
             total: rng.below(80),
         }),
-        _ => OrderCommand::Unacked {
+        _ if rng.chance(1, 2) => OrderCommand::Unacked {
+            after: ReservationId(rng.below(400)),
+            limit: 1 + rng.below(20) as u32,
+        },
+        _ => OrderCommand::Rows {
+            sku,
             after: ReservationId(rng.below(400)),
             limit: 1 + rng.below(20) as u32,
         },
@@ -304,7 +309,7 @@ fn orders_in_sqlite_and_in_the_model_answer_alike() {
         let mut rng = Rng::new(seed);
         let mut model = OrderModel::new();
         let mut runner = Runner::open(&dir.file());
-        let (mut commands_run, mut at, mut kinds) = (0, 0, [0_u32; 8]);
+        let (mut commands_run, mut at, mut kinds) = (0, 0, [0_u32; 9]);
         while commands_run < 10_000 {
             let commands: Vec<OrderCommand> =
                 (0..=rng.below(120)).map(|_| draw(&mut rng)).collect();
@@ -330,6 +335,7 @@ fn orders_in_sqlite_and_in_the_model_answer_alike() {
                     OrderResult::Unacked { .. } => 5,
                     OrderResult::Missing => 6,
                     OrderResult::Done | OrderResult::Broken => 7,
+                    OrderResult::Rows { .. } => 8,
                 };
                 kinds[kind] += 1;
             }

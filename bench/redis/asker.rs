@@ -105,7 +105,8 @@ impl Asker {
             }],
             is_cluster: false,
             hears_events: false,
-            history: None,
+            wait: None,
+            remembers: false,
             words: Words {
                 client_name: "weir-redis".to_owned(),
                 auth: None,

@@ -134,9 +134,8 @@ pub struct RedisPlan {
     pub desk: DeskConfig,
     /// What the steps of each SKU need.
     pub steps: Vec<StepPlan>,
-
-    /// The history that an operator trusts, where it is not the one that the orders were made with.
-    pub history: Option<String>,
+    /// How long a SKU sells nothing after a failover.
+    pub freeze_ms: u64,
     /// Versions with holes in their Lua engine are taken.
     pub accept_lua_holes: bool,
     /// How the budget is shared with other instances.

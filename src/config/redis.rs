@@ -13,7 +13,7 @@ use toml::de::DeTable;
 use weir_core::ledger::LedgerConfig;
 use weir_core::limits::RESERVATIONS_MAX;
 use weir_core::redis::breaker;
-use weir_core::redis::desk::DeskConfig;
+use weir_core::redis::desk::{DeskConfig, Wait};
 use weir_core::redis::endpoint::Endpoint;
 use weir_core::redis::link::Patience;
 use weir_core::redis::link::greeting::{Auth, Words};
@@ -39,7 +39,8 @@ pub fn redis(
     let role = role(&reader.section(root, "orders"), &kind);
     let section = reader.section(root, "redis");
     let servers = section.endpoints("servers");
-    let history = section.optional_text("history");
+    let wait_replicas = section.number("wait_replicas") as u32; // at most 10
+    let freeze_ms = section.number("freeze");
     let accept_lua_holes = section.flag("accept_lua_holes");
     let desk = desk(&section, dir, servers);
     let leases = limiter::leases(&reader.section(root, "limiter"), dir);
@@ -53,10 +54,15 @@ pub fn redis(
     let plan = RedisPlan {
         desk: DeskConfig {
             hears_events: true,
+            remembers: true,
+            wait: (wait_replicas > 0).then_some(Wait {
+                replicas: wait_replicas,
+                timeout_ms: (desk.patience.reply_ms_max / 2).max(1),
+            }),
             ..desk
         },
         steps,
-        history,
+        freeze_ms,
         accept_lua_holes,
         leases,
     };
@@ -98,7 +104,8 @@ pub(super) fn desk(
         servers,
         is_cluster,
         hears_events: false,
-        history: None,
+        wait: None,
+        remembers: false,
         words: Words {
             client_name: CLIENT_NAME.to_owned(),
             auth: password.map(|password| Auth { user, password }),

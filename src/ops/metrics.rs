@@ -180,7 +180,12 @@ metrics! {
     "weir_redis_links_lost_total" Counter Sum One "Connections to Redis that ended.";
     "weir_redis_outbox_total" Counter Sum One "Reservations without an order that were handed to the worker.";
     "weir_redis_orphans_total" Counter Sum One "Pending reservations without a record.";
-    "weir_redis_servers_changed" Gauge Max One "Servers that are not those that were trusted: no grant is asked of them.";
+    "weir_redis_servers_changed" Gauge Max One "Servers that have a SKU's slot and not its books, after a failover or a restart: no grant is asked of them.";
+    "weir_redis_unreplicated_total" Counter Sum One "Answers that too few replicas had in time: they were looked up.";
+    "weir_redis_mending" Gauge Max One "1 while a SKU's books are mended after a failover.";
+    "weir_redis_mended_total" Counter Sum One "Times that this instance ended the mending of a SKU's books.";
+    "weir_redis_grants_kept" Gauge Sum One "Grants that are remembered until their orders exist.";
+    "weir_redis_grants_revoked_total" Counter Sum One "Grants that a failover lost and whose units were gone: they are FAILED.";
     "weir_redis_frozen" Gauge Max One "1 while a SKU is frozen in Redis.";
     // The worker.
     "weir_orders_total" Counter Sum One "Steps of orders, by the state they led to.";

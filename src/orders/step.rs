@@ -5,6 +5,7 @@
 //! the caller, which undoes it.
 
 mod pay;
+mod rows;
 
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use weir_core::order::contract::{
@@ -45,6 +46,7 @@ impl Step<'_> {
             OrderCommand::Bury(letter) => self.bury(letter),
             OrderCommand::StockTotal(told) => self.stock_total(*told),
             OrderCommand::Unacked { after, limit } => self.unacked(*after, *limit),
+            OrderCommand::Rows { sku, after, limit } => self.rows(*sku, *after, *limit),
         }
     }
 

@@ -13,7 +13,7 @@ use weir_core::mail::{Addr, Mail};
 use weir_core::order::contract::{OrderBatch, OrderDone, OrderFault, OrderResult};
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::time::{Mono, Now};
-use weir_proto::ids::{ReservationId, SkuKey};
+use weir_proto::ids::{ReservationId, SkuKey, UserId};
 
 /// After the order to stop, the store ends once its box stayed empty for so long: the worker may have batches to come.
 const DRAIN_QUIET_MS: u64 = 1_000;
@@ -34,6 +34,19 @@ pub struct OrderStore {
     unchecked: usize,
     /// Batches that were run again with a savepoint per command.
     pub reruns: u64,
+}
+
+/// See [`OrderStore::last_order`].
+#[derive(Debug)]
+pub struct LastOrder {
+    /// Its reservation.
+    pub reservation: ReservationId,
+    /// Whose.
+    pub user: UserId,
+    /// The client's key.
+    pub request_id: String,
+    /// It is CREATED or PAID.
+    pub is_live: bool,
 }
 
 /// Why a run of a batch ended without a commit.
@@ -90,18 +103,23 @@ impl OrderStore {
         done.map(drop).map_err(|error| self.failed(error))
     }
 
-    /// The highest reservation of this SKU that has an order; `None`: it has none.
+    /// The live order of this SKU with the highest reservation, or one that has ended; `None`: it has none.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn last_reservation(&self, sku: SkuKey) -> Result<Option<ReservationId>, OpenError> {
-        let sql = "SELECT max(reservation_id) FROM orders WHERE activity_id = ?1 AND sku_id = ?2";
+    pub fn last_order(&self, sku: SkuKey) -> Result<Option<LastOrder>, OpenError> {
+        let sql = "SELECT reservation_id, user_id, request_id, live FROM orders WHERE activity_id = ?1 AND sku_id = ?2 \
+                   ORDER BY live IS NULL, reservation_id DESC LIMIT 1";
         let key = [sku.activity.0 as i64, sku.sku.0 as i64]; // ids are below 2^63
-        let found = self
-            .connection
-            .query_row(sql, key, |row| row.get::<_, Option<i64>>(0));
-        let found = found.map_err(|error| self.failed(error))?;
-        Ok(found.map(|number| ReservationId(number as u64)))
+        let found = self.connection.query_row(sql, key, |row| {
+            Ok(LastOrder {
+                reservation: ReservationId(row.get::<_, i64>(0)? as u64),
+                user: UserId(row.get::<_, i64>(1)? as u64),
+                request_id: row.get(2)?,
+                is_live: row.get::<_, Option<u8>>(3)?.is_some(),
+            })
+        });
+        found.optional().map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: rusqlite::Error) -> OpenError {

@@ -19,7 +19,6 @@ pub use redis::books::read as redis_books;
 
 use self::hall::{Hall, News, Stage, name_of};
 use self::probe::Missing;
-use self::redis::Trusted;
 use self::resolver::Resolver;
 use self::stores::Stores;
 use crate::config::{Footprint, LogTarget, Plan, RedisPlan};
@@ -48,6 +47,7 @@ use weir_io::driver::DriverConfig;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::{affinity, clock, rlimit, signals};
+use weir_proto::ids::SkuKey;
 
 /// How long the parts may take until `/readyz` is 200: recovery reads the whole journal.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -91,7 +91,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         ledger,
         orders,
         lock,
-        trusted,
+        never_open,
         mut notes,
     } = Stores::open(plan)?;
     notes.extend(chosen.note);
@@ -132,7 +132,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     if let Some(log) = open_log(&plan.log)? {
         hall.mailbox(&mut rest, Addr::Log, Box::new(LogWriter::new(log)))?;
     }
-    let seat = (trusted, listen.port());
+    let seat = (never_open, listen.port());
     start_deciders(plan, &hall, seat, &mut owner, &mut worker)?;
     let ops_config = ops_config(plan, &hall, ops, (audit, deny), &shards)?;
     start_ops(&hall, &mut rest, ops_listener, ops_config)?;
@@ -180,12 +180,12 @@ fn seed() -> Result<u64, ServeError> {
 fn start_deciders(
     plan: &Plan,
     hall: &Hall,
-    (trusted, port): (Trusted, u16),
+    (never_open, port): (Vec<SkuKey>, u16),
     owner: &mut Stage,
     worker: &mut Stage,
 ) -> Result<(), ServeError> {
     match &plan.redis {
-        Some(redis) => start_clerk(plan, (redis, trusted, port), hall, owner)?,
+        Some(redis) => start_clerk(plan, (redis, never_open, port), hall, owner)?,
         None => {
             let owner_config = OwnerConfig {
                 sale: Arc::clone(&plan.sale),
@@ -206,7 +206,7 @@ fn start_deciders(
 /// The ledger's clerk, where Redis holds the ledger: it has sockets.
 fn start_clerk(
     plan: &Plan,
-    (redis, trusted, port): (&RedisPlan, Trusted, u16),
+    (redis, never_open, port): (&RedisPlan, Vec<SkuKey>, u16),
     hall: &Hall,
     owner: &mut Stage,
 ) -> Result<(), ServeError> {
@@ -214,14 +214,14 @@ fn start_clerk(
     let config = ClerkConfig {
         sale: Arc::clone(&plan.sale),
         plans: redis.steps.clone(),
-        never_open: trusted.never_open,
+        never_open,
+        freeze_ms: redis.freeze_ms,
         opens_skus: plan.shard.role.makes_orders(),
         shards_count: plan.shards_count,
         boot: now.wall.0,
         seed: seed()?,
         desk: DeskConfig {
             seed: seed()?,
-            history: trusted.history,
             ..redis.desk.clone()
         },
         leases: instance::leases(&redis.leases, port)?,

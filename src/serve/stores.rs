@@ -1,10 +1,10 @@
 //! The stores of a server, opened and held against each other before anything runs.
 
-use super::redis::Trusted;
 use super::{ServeError, files, planted, redis};
 use crate::config::Plan;
 use crate::orders::store::OrderStore;
 use crate::store::{DirLock, LedgerStore, take_directory};
+use weir_proto::ids::SkuKey;
 
 /// See the module.
 pub(super) struct Stores {
@@ -14,8 +14,8 @@ pub(super) struct Stores {
     pub orders: Option<OrderStore>,
     /// Of the data directory, where no ledger's store holds it.
     pub lock: Option<DirLock>,
-    /// What of Redis is trusted.
-    pub trusted: Trusted,
+    /// SKUs whose orders are here: if Redis does not have them, it has lost them, and they are mended, not opened.
+    pub never_open: Vec<SkuKey>,
     /// What an operator should know.
     pub notes: Vec<String>,
 }
@@ -36,7 +36,7 @@ impl Stores {
                 ledger: Some(ledger), // it holds the lock itself
                 orders: Some(orders),
                 lock: None,
-                trusted: Trusted::default(),
+                never_open: Vec::new(),
                 notes,
             });
         };
@@ -46,20 +46,20 @@ impl Stores {
                 ledger: None,
                 orders: None,
                 lock: None, // nothing is kept in the directory
-                trusted: Trusted::of(&seen),
+                never_open: Vec::new(),
                 notes: seen.notes,
             });
         }
         let lock = take_directory(dir)?;
         let orders = planted::open_orders(&plan.store.orders())?;
-        redis::pair(plan_redis, &seen, &orders)?;
+        redis::pair(plan_redis, &orders)?;
         let mut notes = std::mem::take(&mut seen.notes);
-        let trusted = redis::trust(plan_redis, &seen, &orders, &mut notes)?;
+        let never_open = redis::compare(plan_redis, &seen, &orders, &mut notes)?;
         Ok(Self {
             ledger: None,
             orders: Some(orders),
             lock: Some(lock),
-            trusted,
+            never_open,
             notes,
         })
     }

@@ -12,7 +12,7 @@ use weir_core::redis::breaker;
 use weir_core::redis::desk::DeskConfig;
 use weir_core::redis::endpoint::{Endpoint, Host};
 use weir_core::redis::link::Patience;
-use weir_core::redis::link::greeting::{IdText, Words};
+use weir_core::redis::link::greeting::Words;
 use weir_core::redis::step::StepPlan;
 use weir_core::rng::Rng;
 use weir_core::shard::config::Role;
@@ -95,15 +95,16 @@ impl RedisPlan {
         }
     }
 
-    /// How a clerk reaches it; `history`: the one that its orders were made with.
-    pub fn desk(&self, history: &str, seed: u64) -> DeskConfig {
+    /// How a clerk reaches it.
+    pub fn desk(&self, seed: u64) -> DeskConfig {
         DeskConfig {
             servers: vec![Endpoint {
                 host: Host::Ip(REDIS_LISTEN.ip()),
                 port: REDIS_LISTEN.port(),
             }],
             is_cluster: false,
-            history: IdText::new(history.as_bytes()),
+            wait: None,
+            remembers: true,
             hears_events: true,
             words: Words {
                 client_name: "weir".to_owned(),

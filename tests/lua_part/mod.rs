@@ -58,7 +58,7 @@ impl Reply {
         }
     }
 
-    /// The integers of a list that may end with a text (a version is a text in Lua: it may be above 2^53).
+    /// The integers of a list that may end with a text (a version is a text in Lua: it may be above 2^53; a record).
     pub fn integers(&self) -> Vec<i64> {
         let Self::List(items) = self else {
             panic!("no list: {self:?}");

@@ -10,7 +10,7 @@ use weir_core::mail::Addr;
 use weir_core::order::contract::Money;
 use weir_core::port::{Effects, Event, Handler};
 use weir_core::redis::breaker;
-use weir_core::redis::desk::{Desk, DeskConfig, DeskCounts};
+use weir_core::redis::desk::{Desk, DeskConfig, DeskCounts, Pull};
 use weir_core::redis::endpoint::{Endpoint, Host};
 use weir_core::redis::link::Patience;
 use weir_core::redis::link::greeting::Words;
@@ -182,7 +182,7 @@ struct Shared {
     /// The test has failed: stop at once.
     is_lost: AtomicBool,
     tallies: Vec<Tally>,
-    to_trust: Mutex<Vec<Endpoint>>,
+    mends: AtomicBool,
     now: Mutex<(DeskCounts, Vec<Endpoint>)>,
 }
 
@@ -371,6 +371,19 @@ impl Asker {
     }
 }
 
+impl Asker {
+    /// Nothing is offered: what a failover lost stays lost here.
+    fn mend(&mut self, now: Now, fx: &mut Effects) {
+        for (number, _) in self.sale.skus.clone() {
+            let key = sku(number);
+            if self.desk.stranger(key).is_some() {
+                assert!(self.desk.pull(now, key, Pull::Fence, fx));
+                assert!(self.desk.pull(now, key, Pull::Rehome, fx));
+            }
+        }
+    }
+}
+
 impl Handler for Asker {
     fn on_start(&mut self, now: Now, fx: &mut Effects) {
         self.desk.turn(now, fx);
@@ -392,8 +405,8 @@ impl Handler for Asker {
     }
 
     fn on_flush(&mut self, now: Now, fx: &mut Effects) {
-        for endpoint in self.shared.to_trust.lock().unwrap().drain(..) {
-            self.desk.trust(&endpoint);
+        if self.shared.mends.swap(false, Ordering::Relaxed) {
+            self.mend(now, fx);
         }
         self.desk.turn(now, fx);
         while let Some((at, buyer)) = self.again.front().copied() {
@@ -496,9 +509,9 @@ impl Load {
         self.shared.now.lock().unwrap().1.clone()
     }
 
-    /// The operator has looked at that server.
-    pub fn trust(&self, endpoint: &Endpoint) {
-        self.shared.to_trust.lock().unwrap().push(endpoint.clone());
+    /// The books of every SKU whose server has not got them are taken for right as they are.
+    pub fn mend(&self) {
+        self.shared.mends.store(true, Ordering::Relaxed);
     }
 
     /// Lets the buyers end who have begun; each one does.
@@ -525,7 +538,8 @@ fn desk(sale: &Sale) -> Desk {
         servers: sale.ports.iter().copied().map(endpoint).collect(),
         is_cluster: sale.is_cluster,
         hears_events: true,
-        history: None,
+        wait: None,
+        remembers: false,
         words: Words {
             client_name: "weir-test".to_owned(),
             auth: None,

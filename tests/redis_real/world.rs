@@ -7,7 +7,7 @@ use weir_core::ledger::codec::Journal;
 use weir_core::ledger::{Ledger, LedgerConfig, SkuPlan};
 use weir_core::limits::UNITS_MAX;
 use weir_core::order::contract::Money;
-use weir_core::redis::reply::{self, Asked, Decided};
+use weir_core::redis::reply::{self, Asked};
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::rng::Rng;
 use weir_core::time::WallMs;
@@ -204,7 +204,10 @@ impl World {
             Expected::Answer { op, want } => {
                 let ids_above = self.steps_of(op.sku()).plan().ids_above;
                 let mut got = None;
-                next(&mut |value| got = Some(reply::answer(Asked::of(&op), ids_above, value)));
+                next(&mut |value| {
+                    let decided = reply::answer(Asked::of(&op), ids_above, value);
+                    got = Some(decided.map(|decided| (decided.answer, decided.sells_out)));
+                });
                 let got = got.unwrap();
                 self.check_answer(
                     &op,
@@ -219,21 +222,21 @@ impl World {
         &mut self,
         op: &LedgerOp,
         want: LedgerAnswer,
-        got: Decided,
+        (got, sells_out_in): (LedgerAnswer, Option<u64>),
     ) -> Result<Option<LedgerAnswer>, String> {
-        if let (LedgerAnswer::Granted(mine), LedgerAnswer::Granted(theirs)) = (want, got.answer) {
+        if let (LedgerAnswer::Granted(mine), LedgerAnswer::Granted(theirs)) = (want, got) {
             assert_eq!(mine.reservation.0, self.made.len() as u64 + 1);
             self.made.push((op.sku(), theirs.reservation));
             let state = self.ledger.sku(op.sku()).unwrap();
             let sells_out = state.sold_out.then_some(state.epoch);
-            if got.sells_out != sells_out {
-                return Err(format!("{op:?}: {:?}, not {sells_out:?}", got.sells_out));
+            if sells_out_in != sells_out {
+                return Err(format!("{op:?}: {sells_out_in:?}, not {sells_out:?}"));
             }
         }
-        if self.in_memory(op.sku(), got.answer) == Some(want) {
+        if self.in_memory(op.sku(), got) == Some(want) {
             Ok(Some(want))
         } else {
-            Err(format!("{op:?}: {:?}, not {want:?}", got.answer))
+            Err(format!("{op:?}: {got:?}, not {want:?}"))
         }
     }
 

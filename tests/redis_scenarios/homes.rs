@@ -94,7 +94,14 @@ fn second_wish(after: After, b: Box<dyn Conduct>) -> (Outcome, usize, u64) {
             }),
             b,
         ],
-        identities: vec![old.clone(), old],
+        identities: vec![
+            old.clone(),
+            Identity {
+                run_id: "c".repeat(40),
+                replication_id: "c".repeat(40),
+                ..old
+            },
+        ],
         is_cluster: true,
         scripts_loaded: true,
         watches: false,

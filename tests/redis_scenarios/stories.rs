@@ -359,8 +359,8 @@ fn first_half() -> Vec<Story> {
             check: |outcomes, ended| {
                 Judge::new(outcomes, ended)
                     .granted(1)
-                    .commands(0, "SCRIPT", |count| count == 1)
-                    .commands(0, "EVALSHA", |count| count == 2)
+                    .commands(0, "SCRIPT", |count| count == 2)
+                    .commands(0, "RESERVE", |count| count == 2)
                     .end()
             },
         },
@@ -379,8 +379,8 @@ fn first_half() -> Vec<Story> {
             },
             check: |outcomes, ended| {
                 let mut judge = Judge::new(outcomes, ended)
-                    .commands(0, "SCRIPT", |count| count == 1)
-                    .commands(0, "EVALSHA", |count| count == 128);
+                    .commands(0, "SCRIPT", |count| count == 2)
+                    .commands(0, "RESERVE", |count| count == 128);
                 for (place, (number, (outcome, _))) in (1..).zip(outcomes) {
                     // Dense numbers in the order of the asks: they were sent again in that order.
                     let is_so = matches!(outcome, Outcome::Done(LedgerAnswer::Granted(held))
@@ -418,8 +418,8 @@ fn first_half() -> Vec<Story> {
                         maps == 2,
                         &format!("one map at the start, one for MOVED, not {maps}"),
                     )
-                    .commands(0, "EVALSHA", |count| count == 1)
-                    .commands(1, "EVALSHA", |count| count == 2)
+                    .commands(0, "RESERVE", |count| count == 1)
+                    .commands(1, "RESERVE", |count| count == 2)
                     .end()
             },
         },
@@ -440,7 +440,7 @@ fn first_half() -> Vec<Story> {
                 let sent = |server: usize| {
                     ended.seen[server]
                         .commands
-                        .get("EVALSHA")
+                        .get("RESERVE")
                         .copied()
                         .unwrap_or(0)
                 };
@@ -468,7 +468,7 @@ fn first_half() -> Vec<Story> {
                     .failed(1, Failure::Unavailable)
                     .granted(2)
                     .commands(0, "HELLO", |count| count == 2)
-                    .commands(0, "EVALSHA", |count| count == 2)
+                    .commands(0, "RESERVE", |count| count == 2)
                     .end()
             },
         },
@@ -496,7 +496,7 @@ fn first_half() -> Vec<Story> {
                 Judge::new(outcomes, ended)
                     .failed(1, Failure::Unavailable)
                     .granted(2)
-                    .commands(0, "EVALSHA", |count| count == 1)
+                    .commands(0, "RESERVE", |count| count == 1)
                     .end()
             },
         },
@@ -563,7 +563,13 @@ fn second_half() -> Vec<Story> {
             id: "byte-dribble",
             run_ms: 1_500,
             happenings: &[],
-            plan: || plan(Box::new(Dribble), &[wish(1, 100), wish(2, 900)]),
+            plan: || {
+                let patient = |number, at_ms| Wish {
+                    patience_ms: 600, // the books of the SKU come first, byte by byte
+                    ..wish(number, at_ms)
+                };
+                plan(Box::new(Dribble), &[patient(1, 100), patient(2, 900)])
+            },
             check: |outcomes, ended| Judge::new(outcomes, ended).granted(1).granted(2).end(),
         },
         Story {
@@ -646,7 +652,7 @@ fn second_half() -> Vec<Story> {
                 Judge::new(outcomes, ended)
                     .granted(1)
                     .failed(2, Failure::Frozen)
-                    .commands(0, "EVALSHA", |count| count == 1)
+                    .commands(0, "RESERVE", |count| count == 1)
                     .hold(ended.changed_servers() == 1, "the change is told")
                     .end()
             },
@@ -677,7 +683,7 @@ fn second_half() -> Vec<Story> {
                         "the fault says what is wrong",
                     )
                     .hold(!words.contains("hunter2"), "the password is shown")
-                    .commands(0, "EVALSHA", |count| count == 0)
+                    .commands(0, "RESERVE", |count| count == 0)
                     .end()
             },
         },

@@ -13,7 +13,7 @@ use weir_core::redis::desk::{Desk, DeskConfig, DeskCounts};
 use weir_core::redis::endpoint::{Endpoint, Host};
 use weir_core::redis::link::Patience;
 use weir_core::redis::link::fault::LinkFault;
-use weir_core::redis::link::greeting::{Auth, Words};
+use weir_core::redis::link::greeting::{Auth, HomeId, Words};
 use weir_core::redis::script::Script;
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::redis::watch::Watch;
@@ -213,6 +213,9 @@ impl Conduct for Watched {
         let request = words.iter().find(|word| word.starts_with(b"request-"));
         let request = request.filter(|_| name == "EVALSHA");
         self.asked = request.map(|request| String::from_utf8_lossy(request).into_owned());
+        if self.asked.is_some() {
+            *seen.commands.entry("RESERVE".to_string()).or_default() += 1;
+        }
         if let Some(request) = &self.asked {
             // Open until an answer says otherwise.
             let arrivals = seen.reserves.entry(request.clone()).or_default();
@@ -248,7 +251,7 @@ impl Conduct for Watched {
 pub struct Plan {
     /// Conduct of each server, A first.
     pub conducts: Vec<Box<dyn Conduct>>,
-    /// Who each of them is.
+    /// Who each of them is. The books are those of A, whoever has them.
     pub identities: Vec<Identity>,
     /// The desk knows only A, and asks it for the others.
     pub is_cluster: bool,
@@ -343,12 +346,12 @@ fn operate(model: &mut RedisModel, words: &[&[u8]]) -> Reply {
     reply
 }
 
-/// Stock is there before the story begins.
-fn put_on_sale(model: &mut RedisModel, scripts_loaded: bool) {
+/// Stock is there before the story begins, opened at the server of that name.
+fn put_on_sale(model: &mut RedisModel, scripts_loaded: bool, home: &HomeId) {
     for script in [Script::Open, Script::Reserve, Script::Snapshot] {
         operate(model, &[b"SCRIPT", b"LOAD", script.source().as_bytes()]);
     }
-    let open = LedgerOp::Open(Open {
+    let open = Open {
         target: OpsRef {
             sku: SKU,
             request_id: Text::new(b"open-1").unwrap(),
@@ -356,9 +359,9 @@ fn put_on_sale(model: &mut RedisModel, scripts_loaded: bool) {
         stock: STOCK,
         quantity_max: 100,
         once_per_activity: false,
-    });
+    };
     let mut frame = Vec::new();
-    SkuSteps::new(step_plan()).push(&open, &mut frame);
+    SkuSteps::new(step_plan()).push_open(&open, home, &mut frame);
     let words = words_of(&frame);
     operate(model, &words.iter().map(Vec::as_slice).collect::<Vec<_>>());
     if !scripts_loaded {
@@ -452,6 +455,9 @@ pub fn run(plan: Plan, cut: Option<Cut>, run_ms: u64, happenings: &[Happening]) 
     };
     let mut world = World::new(7, config);
     let (mut notes, mut keys_before) = (Vec::new(), Vec::new());
+    let first = &plan.identities[0];
+    let home = format!("{}:{}", first.replication_id, first.run_id);
+    let home = HomeId::new(home.as_bytes()).unwrap();
     for (number, (inner, identity)) in plan.conducts.into_iter().zip(plan.identities).enumerate() {
         let (addr, listen) = server(number as u16);
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -464,7 +470,7 @@ pub fn run(plan: Plan, cut: Option<Cut>, run_ms: u64, happenings: &[Happening]) 
             asked: None,
         };
         let mut model = RedisModel::new(Identity::default(), Box::new(conduct));
-        put_on_sale(&mut model, plan.scripts_loaded);
+        put_on_sale(&mut model, plan.scripts_loaded, &home);
         keys_before.push(model.keys.clone());
         model.identity = identity;
         world.add_part(addr, Box::new(model), Listen::On(listen), 64);
@@ -475,7 +481,8 @@ pub fn run(plan: Plan, cut: Option<Cut>, run_ms: u64, happenings: &[Happening]) 
             port: server(0).1.port(),
         }],
         hears_events: plan.watches,
-        history: None,
+        wait: None,
+        remembers: false,
         is_cluster: plan.is_cluster,
         words: Words {
             client_name: "weir-test".to_string(),

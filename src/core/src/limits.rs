@@ -159,6 +159,12 @@ pub const PULL_AGAIN_MS: u64 = 50;
 pub const OUTBOX_PAGE: u32 = 64;
 /// The outbox is looked at so often; an order is made so much later at most.
 pub const OUTBOX_POLL_MS: u64 = 50;
+/// Grants of one SKU that an instance remembers until their orders exist: some 16 MiB at most. None is made beyond.
+pub const GRANTS_KEPT_MAX: usize = 64 * 1024;
+/// Offers of one SKU that are out at once while its books are mended.
+pub const OFFERS_OUT_MAX: usize = 256;
+/// What of mending waits for something is tried again after this.
+pub const MEND_AGAIN_MS: u64 = 100;
 /// An ask of the clerk's own, such as the opening of a SKU, may wait so long.
 pub const CLERK_ASK_MS: u64 = 5_000;
 

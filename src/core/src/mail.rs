@@ -14,6 +14,7 @@ use crate::order::contract::{
 };
 use crate::record::AdmissionRecord;
 use crate::redis::endpoint::Endpoint;
+use crate::redis::offer::Offer;
 use crate::stats::Stats;
 use crate::view::SkuView;
 use alloc::boxed::Box;
@@ -21,7 +22,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use weir_proto::addr::Cidr;
-use weir_proto::ids::UserId;
+use weir_proto::ids::{ReservationId, SkuKey, UserId};
 
 /// Capacity of every part's box; re-exported for the drivers, which may name `mail` but not `limits`.
 pub use crate::limits::MAILBOX_MAX;
@@ -80,6 +81,30 @@ pub struct Resolved {
     pub to: Option<SocketAddr>,
 }
 
+/// Which orders a clerk wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowsAsk {
+    /// Of which SKU.
+    pub sku: SkuKey,
+    /// Only larger reservations.
+    pub after: ReservationId,
+}
+
+/// A page of the orders of one SKU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderRows {
+    /// Of which SKU.
+    pub sku: SkuKey,
+    /// As it was asked.
+    pub after: ReservationId,
+    /// All units ever put on sale, as the order store was told.
+    pub total: u64,
+    /// In order of reservation.
+    pub offers: Vec<Offer>,
+    /// A further page may exist.
+    pub more: bool,
+}
+
 /// One message.
 #[derive(Clone, Debug)]
 pub enum Mail {
@@ -122,6 +147,10 @@ pub enum Mail {
     Orders(Arc<OrderBatch>),
     /// Order store to worker: its results.
     OrdersDone(Box<OrderDone>),
+    /// Clerk to worker: orders of one SKU, please, once every reservation that was sent has its order.
+    RowsAsk(RowsAsk),
+    /// Worker to clerk: a page of them.
+    Rows(Box<OrderRows>),
     /// Clerk to resolver: the address of this server's name, please.
     ResolveAsk(Box<Endpoint>),
     /// Resolver to clerk.

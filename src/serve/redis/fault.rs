@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use weir_core::redis::slots::SlotsReject;
+use weir_proto::ids::SkuKey;
 
 /// What is wrong with a server. `Display` never shows a password.
 #[derive(Debug)]
@@ -35,8 +36,8 @@ pub(super) enum Why {
         is: String,
         wants: &'static str,
     },
-    History(String),
-    NotTheirs,
+    Embedded,
+    NotTheirs(SkuKey),
     Garbled(String),
     Refused {
         command: &'static str,
@@ -121,11 +122,12 @@ impl fmt::Display for RedisError {
                 f,
                 "key {key} is a {is}, and weir keeps a {wants} there: another application uses this database. Choose another one with {section}.database, or remove the key"
             ),
-            Why::History(history) => write!(
+            Why::NotTheirs(sku) => write!(
                 f,
-                "its history of writes ({history}) is not the one that the orders here were made with: it was restarted or replaced, and may lack reservations that buyers were told of. Hold its stock against the orders (free units at most the stock less the live orders); then set redis.history = \"{history}\""
+                "the last order here of activity {}, SKU {} is not among its reservations: it is another sale's. Mend redis.servers or redis.database, or choose another server.data_dir",
+                sku.activity, sku.sku
             ),
-            Why::NotTheirs => f.write_str(
+            Why::Embedded => f.write_str(
                 "the orders here were made with an embedded ledger; choose another server.data_dir for a sale on Redis",
             ),
             Why::Garbled(key) => write!(

@@ -12,16 +12,16 @@ pub use fault::RedisError;
 use super::ServeError;
 use super::resolver::resolve;
 use crate::config::RedisPlan;
-use crate::orders::store::OrderStore;
+use crate::orders::store::{LastOrder, OrderStore};
 use crate::private_redis::link::{Link, LinkError};
 use fault::Why;
 use std::time::Duration;
 use weir_core::redis::endpoint::Endpoint;
-use weir_core::redis::link::greeting::IdText;
 use weir_core::redis::script::Script;
 use weir_core::redis::slots::SlotMap;
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::time::WallMs;
+use weir_io::clock;
 use weir_proto::ids::SkuKey;
 use weir_proto::resp::{self, Value};
 
@@ -29,9 +29,8 @@ use weir_proto::resp::{self, Value};
 /// advisories of October 2025), by major and minor number.
 const MENDED: [(u64, u64, u64); 5] = [(6, 2, 20), (7, 2, 11), (7, 4, 6), (8, 0, 4), (8, 2, 2)];
 
-/// Numbers of reservations that are left out behind the highest one with an order: grants that Redis lost before their
-/// orders were made have some of them. More than can be under way on a link, and in a page of the outbox.
-const NUMBERS_LEFT_OUT: u64 = 10_000;
+/// What the order store calls a ledger in Redis; an embedded ledger's number is random.
+const REDIS_LEDGER: i64 = -6_379;
 
 /// The section of the keys of a ledger's Redis.
 const LEDGER: &str = "redis";
@@ -41,8 +40,8 @@ const LEDGER: &str = "redis";
 pub(super) struct Seen {
     /// What an operator should know although weir starts.
     pub notes: Vec<String>,
-    /// The history of writes of the one server; a cluster has one for each master.
-    pub history: Option<String>,
+    /// The one server's name for itself, as its books carry it; a cluster has one for each master.
+    pub home: String,
     /// SKUs that are not there.
     pub absent: Vec<SkuKey>,
 }
@@ -56,48 +55,31 @@ pub(super) fn examine(plan: &RedisPlan) -> Result<Seen, RedisError> {
     for server in &plan.desk.servers {
         let mut visit = Visit::begin(plan, server)?;
         visit.greet(plan)?;
-        let history = visit.look_around(plan, &mut seen.notes)?;
-        visit.look_at_safety(&mut seen.notes)?;
+        let (home, replicas) = visit.look_around(plan, &mut seen.notes)?;
+        visit.look_at_safety(plan, &replicas, &mut seen.notes)?;
         if plan.desk.is_cluster {
             visit.look_at_slots()?;
         } else {
             visit.look_at_keys(plan, &mut seen.absent)?;
             visit.look_at_permissions(plan)?;
-            seen.history = Some(history);
+            seen.home = home;
         }
     }
     limiter::examine(plan, &mut seen.notes)?;
     Ok(seen)
 }
 
-/// Holds the server's history of writes against the one that these orders were made with, and takes it over when there
-/// are none. A server that was restarted, or promoted, has another one and may lack reservations that were acknowledged.
+/// Sees to it that these orders are those of a ledger in Redis.
 ///
 /// # Errors
-/// They differ, and no operator has said that the new one is trusted; or the order store cannot be read or written.
-pub(super) fn pair(plan: &RedisPlan, seen: &Seen, orders: &OrderStore) -> Result<(), ServeError> {
-    let Some(history) = &seen.history else {
-        return Ok(());
-    };
-    let hash = blake3::hash(history.as_bytes());
-    let (first, _) = hash
-        .as_bytes()
-        .split_first_chunk()
-        .expect("a hash has 32 bytes");
-    let id = i64::from_le_bytes(*first);
+/// They were made with an embedded ledger; or the order store cannot be read or written.
+pub(super) fn pair(plan: &RedisPlan, orders: &OrderStore) -> Result<(), ServeError> {
     match orders.ledger_id()? {
-        Some(known) if known == id => return Ok(()),
-        Some(_) if plan.history.as_ref() != Some(history) => {
-            let why = Why::History(history.clone());
-            return Err(fault_of(plan, why).into());
-        }
-        None if orders.has_rows()? => {
-            let why = Why::NotTheirs;
-            return Err(fault_of(plan, why).into());
-        }
-        Some(_) | None => {}
+        Some(REDIS_LEDGER) => return Ok(()),
+        None if !orders.has_rows()? => {}
+        Some(_) | None => return Err(fault_of(plan, Why::Embedded).into()),
     }
-    Ok(orders.belong_to(id)?)
+    Ok(orders.belong_to(REDIS_LEDGER)?)
 }
 
 fn fault_of(plan: &RedisPlan, why: Why) -> RedisError {
@@ -108,55 +90,44 @@ fn fault_of(plan: &RedisPlan, why: Why) -> RedisError {
     }
 }
 
-/// What of Redis is trusted from the start.
-#[derive(Default)]
-pub(super) struct Trusted {
-    /// The history of the one server.
-    pub history: Option<IdText>,
-    /// SKUs whose orders are here: if Redis does not have them, it has lost them, and they are not put on sale again.
-    pub never_open: Vec<SkuKey>,
-}
-
-impl Trusted {
-    /// Of a server whose orders are not here.
-    pub fn of(seen: &Seen) -> Self {
-        let history = seen.history.as_ref();
-        Self {
-            history: history.and_then(|history| IdText::new(history.as_bytes())),
-            never_open: Vec::new(),
-        }
-    }
-}
-
-/// Looks at what the orders know: stock that is gone is told in `notes`, and numbers of orders are not given again.
+/// Holds the last order of each SKU against Redis, and gives the SKUs that have orders: what Redis does not have of
+/// them, it has lost. What will be mended is told in `notes`.
 ///
 /// # Errors
-/// The order store cannot be read, or Redis does not take the next number.
-pub(super) fn trust(
+/// The order store cannot be read, Redis does not answer, or its reservations are not those of these orders.
+pub(super) fn compare(
     plan: &RedisPlan,
     seen: &Seen,
     orders: &OrderStore,
     notes: &mut Vec<String>,
-) -> Result<Trusted, ServeError> {
-    let mut trusted = Trusted::of(seen);
+) -> Result<Vec<SkuKey>, ServeError> {
+    let mut have_orders = Vec::new();
     for steps in &plan.steps {
-        let Some(last) = orders.last_reservation(steps.sku)? else {
+        let Some(last) = orders.last_order(steps.sku)? else {
             continue;
         };
-        trusted.never_open.push(steps.sku);
-        if seen.absent.contains(&steps.sku) {
+        have_orders.push(steps.sku);
+        if plan.desk.is_cluster {
+            continue; // the clerk finds the node that has it
+        }
+        let is_mended = match seen.absent.contains(&steps.sku) {
+            true => true,
+            false => {
+                let mut visit = Visit::begin(plan, &plan.desk.servers[0])?;
+                visit.greet(plan)?;
+                visit.look_at_last(steps, &last, &seen.home)?
+            }
+        };
+        if is_mended {
             notes.push(format!(
-                "warning: Redis has nothing of activity {}, SKU {}, whose orders are here: it lost its stock, and weir does not sell it again. Restore Redis from a backup",
-                steps.sku.activity, steps.sku.sku
+                "Redis was restarted or replaced since activity {}, SKU {} was sold there: its books are mended from the orders here, and it sells again in {} s",
+                steps.sku.activity,
+                steps.sku.sku,
+                plan.freeze_ms.div_ceil(1000)
             ));
-        } else if !plan.desk.is_cluster {
-            let server = &plan.desk.servers[0];
-            let mut visit = Visit::begin(plan, server)?;
-            visit.greet(plan)?;
-            visit.raise_next(steps, last.0.saturating_sub(steps.ids_above))?;
         }
     }
-    Ok(trusted)
+    Ok(have_orders)
 }
 
 /// One connection.
@@ -255,12 +226,12 @@ impl<'a> Visit<'a> {
             .collect())
     }
 
-    /// Gives the history of writes.
+    /// Gives the server's name for itself, and how many replicas it has.
     fn look_around(
         &mut self,
         plan: &RedisPlan,
         notes: &mut Vec<String>,
-    ) -> Result<String, RedisError> {
+    ) -> Result<(String, String), RedisError> {
         let server = self.info("server")?;
         let replication = self.info("replication")?;
         let value = |lines: &[(String, String)], wanted: &str| {
@@ -293,11 +264,18 @@ impl<'a> Visit<'a> {
             );
             return Err(self.fail(Why::Replica(format!("{host}:{port}"))));
         }
-        Ok(value(&replication, "master_replid"))
+        let history = value(&replication, "master_replid");
+        let name = format!("{history}:{}", value(&server, "run_id"));
+        Ok((name, value(&replication, "connected_slaves")))
     }
 
     /// Settings that decide what a failover or a full memory can lose; a user that may not read them is told nothing.
-    fn look_at_safety(&mut self, notes: &mut Vec<String>) -> Result<(), RedisError> {
+    fn look_at_safety(
+        &mut self,
+        plan: &RedisPlan,
+        replicas_there: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<(), RedisError> {
         let mut setting = |name: &str| -> Result<Option<String>, RedisError> {
             let reply = self.ask(&[b"CONFIG", b"GET", name.as_bytes()])?;
             let items = match resp::read(&reply) {
@@ -312,6 +290,27 @@ impl<'a> Visit<'a> {
             setting("min-replicas-to-write")?,
             setting("maxmemory-policy")?,
         );
+        let number = |text: &Option<String>| text.as_ref()?.parse::<u64>().ok();
+        let lag_s = setting("min-replicas-max-lag")?;
+        let node_timeout = setting("cluster-node-timeout")?;
+        let wait = plan.desk.wait.map_or(0, |wait| u64::from(wait.replicas));
+        if replicas_there.parse().unwrap_or(0) < wait {
+            notes.push(format!(
+                "Redis at {} has {replicas_there} replicas, and redis.wait_replicas wants {wait}: nothing is sold there before it has them",
+                self.server
+            ));
+        }
+        let old_master_ms = number(&lag_s).map_or(0, |lag_s| lag_s * 1000)
+            + number(&node_timeout)
+                .filter(|_| plan.desk.is_cluster)
+                .unwrap_or(0);
+        if plan.desk.is_cluster && plan.freeze_ms <= old_master_ms {
+            notes.push(format!(
+                "Redis at {} may take writes for {} s after another master has taken its place (min-replicas-max-lag and cluster-node-timeout): set redis.freeze above that",
+                self.server,
+                old_master_ms.div_ceil(1000)
+            ));
+        }
         if replicas.as_deref() == Some("0") {
             notes.push(format!(
                 "Redis at {} has min-replicas-to-write 0: a failover can lose reservations that were acknowledged. Set it to 1 or more, with a replica, for a sale that matters",
@@ -342,22 +341,37 @@ impl<'a> Visit<'a> {
         Err(self.fail(Why::Uncovered(uncovered)))
     }
 
-    /// A server that lost grants would give their numbers again, and a new buyer's reservation would meet an old order.
-    fn raise_next(&mut self, steps: &StepPlan, last: u64) -> Result<(), RedisError> {
-        let key = SkuSteps::new(*steps).key("sku");
-        let reply = self.must("HGET", &[b"HGET", key.as_bytes(), b"next"])?;
-        let value = resp::read(&reply);
-        let next = value
-            .text()
-            .and_then(|text| std::str::from_utf8(text).ok()?.parse::<u64>().ok());
-        if next.is_some_and(|next| next <= last) {
-            let raised = (last + NUMBERS_LEFT_OUT).to_string();
-            self.must(
-                "HSET",
-                &[b"HSET", key.as_bytes(), b"next", raised.as_bytes()],
-            )?;
+    /// Whether the books are to be mended (`true`), or are at home and have this order.
+    fn look_at_last(
+        &mut self,
+        steps: &StepPlan,
+        last: &LastOrder,
+        home: &str,
+    ) -> Result<bool, RedisError> {
+        let frames = SkuSteps::new(*steps);
+        let (sku, reservations) = (frames.key("sku"), frames.key("res"));
+        let at = self.must("HGET", &[b"HGET", sku.as_bytes(), b"home"])?;
+        let is_home = resp::read(&at).text() == Some(home.as_bytes());
+        let number = last.reservation.0.saturating_sub(steps.ids_above);
+        let number = number.to_string();
+        let asked = [&b"HGET"[..], reservations.as_bytes(), number.as_bytes()];
+        let record = self.must("HGET", &asked)?;
+        let found = match resp::read(&record).text() {
+            Some(record) => {
+                let record = String::from_utf8_lossy(record);
+                let mut fields = record.split(' ').skip(4);
+                let user = fields.next().and_then(|user| user.parse().ok());
+                Some(user == Some(last.user.0) && fields.nth(2) == Some(last.request_id.as_str()))
+            }
+            None => None,
+        };
+        match found {
+            Some(false) => Err(self.fail(Why::NotTheirs(steps.sku))),
+            None if is_home && last.is_live && steps.keep_until > clock::read().wall => {
+                Err(self.fail(Why::NotTheirs(steps.sku)))
+            }
+            Some(true) | None => Ok(!is_home),
         }
-        Ok(())
     }
 
     /// What this user may not do would be found out by buyers.

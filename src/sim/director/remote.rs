@@ -68,7 +68,6 @@ impl Director {
             false => Vec::new(),
         };
         self.remote.boots += 1;
-        let history = identity(self.remote.trusted).replication_id;
         let config = ClerkConfig {
             sale: Arc::clone(&plan.sale),
             plans: redis.steps.clone(),
@@ -83,7 +82,8 @@ impl Director {
                 weights: u32::from(redis.machines),
                 limiter: None,
             },
-            desk: redis.desk(&history, self.rng.next_u64()),
+            freeze_ms: 1_000,
+            desk: redis.desk(self.rng.next_u64()),
         };
         Clerk::new(self.world.now(), config)
     }

@@ -160,6 +160,15 @@ pub enum OrderCommand {
         /// 1..=`limits::ORDER_PAGE_MAX`.
         limit: u32,
     },
+    /// Page through the orders of a SKU, by reservation.
+    Rows {
+        /// Which SKU.
+        sku: SkuKey,
+        /// Only larger reservations.
+        after: ReservationId,
+        /// 1..=`limits::ORDER_PAGE_MAX`.
+        limit: u32,
+    },
 }
 
 /// An order to be made.
@@ -266,6 +275,15 @@ pub enum OrderResult {
         more: bool,
         /// The `at` of the newest batch committed before this one.
         last_at: WallMs,
+    },
+    /// `Rows`: a page.
+    Rows {
+        /// All units ever put on sale of the SKU; 0: none are known.
+        total: u64,
+        /// In order of reservation: what the order was made of, and its state.
+        orders: Vec<(OrderMessage, OrderState)>,
+        /// A further page may exist.
+        more: bool,
     },
     /// `Ack`, `StockTotal`: done.
     Done,

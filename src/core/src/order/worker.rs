@@ -16,13 +16,14 @@ use super::intake::{Intake, Taken};
 use super::state::OrderState;
 use super::steps::Steps;
 use super::tally::Tally;
-use crate::limits::{LEDGER_STEPS_MAX, ORDER_PAGE_MAX, ORDER_QUEUE_MAX};
+use crate::limits::{LEDGER_STEPS_MAX, ORDER_BATCH_MAX, ORDER_PAGE_MAX, ORDER_QUEUE_MAX};
 use crate::mail::{Addr, Mail};
 use crate::planted::{self, Planted};
 use crate::port::{Effects, Event, Handler};
 use crate::sale::Sale;
 use crate::time::{Mono, Now, WallMs};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use weir_proto::ids::{ReservationId, SkuKey};
@@ -87,6 +88,8 @@ pub struct Worker {
     outbox_asked: Mono,
     /// Messages were dropped since the outbox was asked for.
     dropped_some: bool,
+    /// Orders that the clerk wants, by SKU: those behind this one.
+    rows_wanted: BTreeMap<SkuKey, ReservationId>,
     fault: Option<OrderFault>,
     /// Set by the order to stop; moved on by payments and order messages.
     stop_at: Option<Mono>,
@@ -111,6 +114,7 @@ impl Worker {
             close_not_before: Mono(0),
             outbox_asked: Mono(0),
             dropped_some: false,
+            rows_wanted: BTreeMap::new(),
             fault: None,
             stop_at: None,
             stopped: false,
@@ -139,6 +143,9 @@ impl Worker {
                 self.dropped_some |= !self.intake.total(total);
             }
             Mail::PaymentAsk(ask) => self.take_payment(*ask, fx),
+            Mail::RowsAsk(ask) if self.sale.sku(ask.sku).is_some() => {
+                self.rows_wanted.insert(ask.sku, ask.after);
+            }
             Mail::OrdersDone(done) => self.take_results(now, *done, fx),
             Mail::Answer(answer) => {
                 if let Some(command) = self.steps.answered(now.mono, &answer) {
@@ -256,8 +263,8 @@ impl Worker {
         }
     }
 
-    /// The worker's own two commands: the sweep's next page, and the closing of what is due. Last in the batch, so
-    /// that the due time they find covers the orders made before them.
+    /// The worker's own commands: the sweep's next page, the closing of what is due, and rows for the clerk. Last in the
+    /// batch, so that what they find covers the orders made before them.
     fn add_scans(&mut self, now: Now, taken: &mut Taken) {
         let after = match self.sweep {
             Sweep::At(at) if at <= now.mono => Some(ReservationId(0)),
@@ -275,6 +282,14 @@ impl Worker {
             self.close_not_before = now.mono.plus_ms(CLOSE_PAUSE_MS);
             let limit = ORDER_PAGE_MAX;
             taken.push(OrderCommand::CloseDue { limit }, 0);
+        }
+        // Only behind every message that came before it was asked for.
+        if self.intake.messages() == 0
+            && taken.commands.len() < ORDER_BATCH_MAX
+            && let Some((sku, after)) = self.rows_wanted.pop_first()
+        {
+            let limit = ORDER_PAGE_MAX;
+            taken.push(OrderCommand::Rows { sku, after, limit }, 0);
         }
     }
 

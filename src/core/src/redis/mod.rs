@@ -12,6 +12,7 @@ pub mod desk;
 pub mod endpoint;
 pub mod lease;
 pub mod link;
+pub mod offer;
 pub mod reply;
 pub mod script;
 pub mod slots;

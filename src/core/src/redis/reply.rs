@@ -4,12 +4,15 @@
 //! (NOSCRIPT, MOVED ...). A reply of another shape is a fault of the connection: it may be the answer to something else.
 //! Nothing panics on what a peer sends, nothing is allocated.
 
+mod pages;
+
 use crate::ask::{Books, Held, LedgerAnswer, LedgerOp, Mode, ReservationState};
-use crate::ledger::SkuState;
 use crate::limits::{RESERVATIONS_MAX, UNITS_MAX};
 use crate::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
+use crate::redis::offer::{Offer, Offered};
 use crate::time::WallMs;
-use weir_proto::ids::{RequestId, ReservationId, SkuKey, UserId};
+pub use pages::{OutboxPage, Page, Winners, outbox, page};
+use weir_proto::ids::{Nonce, RequestId, ReservationId, SkuKey, UserId};
 use weir_proto::resp::{Items, Value};
 
 /// How a reply is not what was asked for. The link closes; what was asked is unknown.
@@ -80,9 +83,13 @@ pub enum Pause {
 
 /// A decision of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decided {
+pub struct Decided<'a> {
     /// The answer to the ask.
     pub answer: LedgerAnswer,
+    /// With `Granted`, when, by the clock of Redis.
+    pub granted_at: Option<WallMs>,
+    /// With `Repeated` and `Found`, the whole record; [`offer`] reads it.
+    pub record: Option<&'a [u8]>,
     /// This grant took the last unit, and the SKU is sold out in that epoch from now on.
     pub sells_out: Option<u64>,
     /// With `ModeRefused`, why.
@@ -103,25 +110,36 @@ pub struct Stepped {
 /// Integers of a reply behind its code; more than any code has.
 const FIELDS_MAX: usize = 6;
 
-/// The code and fields of a reply that has integers only.
-struct Fields {
+/// The code and fields of a reply that has integers only, but for a record at the end of some.
+struct Fields<'a> {
     code: i64,
     fields: [i64; FIELDS_MAX],
+    record: Option<&'a [u8]>,
 }
 
-impl Fields {
-    fn read(reply: &Value<'_>, len_of: fn(i64) -> Option<usize>) -> Result<Self, ShapeFault> {
+impl<'a> Fields<'a> {
+    fn read(reply: &Value<'a>, len_of: fn(i64) -> Option<usize>) -> Result<Self, ShapeFault> {
         let mut items = list(reply)?;
         let code = integer(items.next())?;
         let len = len_of(code).ok_or(ShapeFault::Code(code))?;
         if items.len() != len {
             return Err(ShapeFault::Length);
         }
+        let has_record = matches!((code, len), (1 | 11, 4));
         let mut fields = [0; FIELDS_MAX];
-        for field in fields.iter_mut().take(len) {
+        for field in fields.iter_mut().take(len - usize::from(has_record)) {
             *field = integer(items.next())?;
         }
-        Ok(Self { code, fields })
+        let record = match items.next() {
+            None => None,
+            Some(Value::Bulk(record)) => Some(record),
+            Some(_) => return Err(ShapeFault::Field),
+        };
+        Ok(Self {
+            code,
+            fields,
+            record,
+        })
     }
 
     fn within(&self, at: usize, most: u64) -> Result<u64, ShapeFault> {
@@ -154,8 +172,9 @@ impl Fields {
 /// Fields behind each code of a step of the ledger.
 fn fields_of_answer(code: i64) -> Option<usize> {
     match code {
-        0 => Some(5),
-        1 | 3 | 11 | 13 | 14 => Some(3),
+        0 => Some(6),
+        1 | 11 => Some(4),
+        3 | 13 | 14 => Some(3),
         2 => Some(1),
         8 => Some(2),
         4..=7 | 9 | 10 | 12 | 15 => Some(0),
@@ -172,10 +191,35 @@ fn fields_of_step(code: i64) -> Option<usize> {
     }
 }
 
+fn fields_of_offer(code: i64) -> Option<usize> {
+    match code {
+        3 | 11 | 13 => Some(3),
+        7 | 9 => Some(0),
+        _ => None,
+    }
+}
+
+/// Reads what an offer came to.
+/// # Errors
+/// What of the reply is not that.
+pub fn offered(reply: &Value<'_>) -> Result<Offered, ShapeFault> {
+    let found = Fields::read(reply, fields_of_offer)?;
+    Ok(match found.code {
+        7 => Offered::Nowhere,
+        13 if state(found.fields[1])? == ReservationState::Failed => Offered::Revoked,
+        11 | 13 => Offered::Stands,
+        _ => Offered::Later,
+    })
+}
+
 /// Reads the answer to an ask of the ledger; `ids_above` as in its [`StepPlan`](super::step::StepPlan).
 /// # Errors
 /// What of the reply is not of the codes that this kind of ask has.
-pub fn answer(asked: Asked, ids_above: u64, reply: &Value<'_>) -> Result<Decided, ShapeFault> {
+pub fn answer<'a>(
+    asked: Asked,
+    ids_above: u64,
+    reply: &Value<'a>,
+) -> Result<Decided<'a>, ShapeFault> {
     let found = Fields::read(reply, fields_of_answer)?;
     if !asked.may_have(found.code) {
         return Err(ShapeFault::Code(found.code));
@@ -183,6 +227,8 @@ pub fn answer(asked: Asked, ids_above: u64, reply: &Value<'_>) -> Result<Decided
     let held = || found.held(ids_above);
     let mut decided = Decided {
         answer: LedgerAnswer::NotOpen,
+        granted_at: None,
+        record: found.record,
         sells_out: None,
         pause: None,
     };
@@ -190,6 +236,8 @@ pub fn answer(asked: Asked, ids_above: u64, reply: &Value<'_>) -> Result<Decided
         0 => {
             let epoch = found.within(3, UNITS_MAX)?;
             decided.sells_out = flag(found.fields[4])?.then_some(epoch);
+            let at = u64::try_from(found.fields[5]).map_err(|_| ShapeFault::Field)?;
+            decided.granted_at = Some(WallMs(at));
             LedgerAnswer::Granted(granted(held()?)?)
         }
         1 => LedgerAnswer::Repeated(held()?),
@@ -238,100 +286,23 @@ pub fn stepped(reply: &Value<'_>) -> Result<Option<Stepped>, ShapeFault> {
     }))
 }
 
-/// A SKU's state and a page of its winners.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Page<'a> {
-    /// The state.
-    pub state: SkuState,
-    /// Grows with each change of what instances are shown.
-    pub version: u64,
-    /// Version of the policy that opened it.
-    pub policy: u64,
-    /// Redis' time.
-    pub now: WallMs,
-    /// Why no new reservation is let in; empty when it is not frozen.
-    pub frozen: &'a [u8],
-    /// Where the next page begins; 0 when this was the last one.
-    pub cursor: u64,
-    /// Users of this page, who hold or bought; one may come twice.
-    pub winners: Winners<'a>,
-}
-
-/// A page of the outbox.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OutboxPage<'a> {
-    /// All units ever put on sale.
-    pub total: u64,
-    /// Time of the grant of the last one, and how many of the page share it; `None`: the page is empty.
-    pub last: Option<(WallMs, u64)>,
-    /// Reservations found, also those without a record.
-    pub count: u64,
-    ids: Items<'a>,
-    records: Items<'a>,
-    sku: SkuKey,
-    ids_above: u64,
-}
-
-impl Iterator for OutboxPage<'_> {
-    /// `None`: a pending number without a record, which is for the reconciliation to mend.
-    type Item = Result<Option<OrderMessage>, ShapeFault>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let number = decimal(Some(self.ids.next()?));
-        self.ids.next()?; // the time of the grant
-        let record = self.records.next()?;
-        Some(number.and_then(|number| match record {
-            Value::Null => Ok(None),
-            record => {
-                let record = record.text().ok_or(ShapeFault::Field)?;
-                let read = reservation(self.sku, self.ids_above, number, record);
-                read.map(|(message, _)| Some(message))
-            }
-        }))
-    }
-}
-
-/// Reads a page of the outbox of `sku`; `None`: it was never opened.
+/// Reads a record of `sku` as an offer of what it says.
 /// # Errors
-/// What of the reply is not one.
-pub fn outbox<'a>(
+/// It is none.
+pub fn offer(
     sku: SkuKey,
+    id: ReservationId,
     ids_above: u64,
-    reply: &Value<'a>,
-) -> Result<Option<OutboxPage<'a>>, ShapeFault> {
-    let mut items = list(reply)?;
-    match (integer(items.next())?, items.len()) {
-        (7, 0) => return Ok(None),
-        (19, 3) => {}
-        (7 | 19, _) => return Err(ShapeFault::Length),
-        (other, _) => return Err(ShapeFault::Code(other)),
-    }
-    let total = within(integer(items.next())?, UNITS_MAX)?;
-    let (Some(Value::Array(ids)), Some(Value::Array(records))) = (items.next(), items.next())
-    else {
-        return Err(ShapeFault::Field);
-    };
-    if ids.len() != records.len() * 2 {
-        return Err(ShapeFault::Length);
-    }
-    let mut last: Option<(WallMs, u64)> = None;
-    for time in ids.clone().skip(1).step_by(2) {
-        let at = WallMs(decimal(Some(time))?);
-        last = match last {
-            Some((before, count)) if before == at => Some((at, count + 1)),
-            Some((before, _)) if before > at => return Err(ShapeFault::Field),
-            _ => Some((at, 1)),
-        };
-    }
-    Ok(Some(OutboxPage {
-        total,
-        last,
-        count: records.len() as u64,
-        ids,
-        records,
-        sku,
-        ids_above,
-    }))
+    record: &[u8],
+) -> Result<Offer, ShapeFault> {
+    let number = id.0.saturating_sub(ids_above);
+    let (message, state) = reservation(sku, ids_above, number, record)?;
+    let nonce = record.rsplit(|&byte| byte == b' ').next();
+    Ok(Offer {
+        message,
+        nonce: nonce.filter(|nonce| *nonce != b"-").and_then(Nonce::new),
+        state,
+    })
 }
 
 /// A record as `reserve` writes it: state, quantity, granted at, moved at, user, price, currency, request id, nonce.
@@ -370,78 +341,6 @@ pub fn reservation(
         reserved_at: WallMs(granted_at),
     };
     Ok((message, state))
-}
-
-/// Users of a page.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Winners<'a>(Items<'a>);
-
-impl Iterator for Winners<'_> {
-    type Item = Result<UserId, ShapeFault>;
-
-    /// Ends behind the first fault.
-    fn next(&mut self) -> Option<Self::Item> {
-        let user = self.0.next()?;
-        let user = decimal(Some(user)).map(UserId);
-        self.0.next()?; // the number of the reservation
-        Some(user)
-    }
-}
-
-/// Reads a snapshot of `sku`; `None`: it was never opened.
-/// # Errors
-/// What of the reply is not one.
-pub fn page<'a>(sku: SkuKey, reply: &Value<'a>) -> Result<Option<Page<'a>>, ShapeFault> {
-    let mut items = list(reply)?;
-    match (integer(items.next())?, items.len()) {
-        (7, 0) => return Ok(None),
-        (18, 19) => {}
-        (7 | 18, _) => return Err(ShapeFault::Length),
-        (other, _) => return Err(ShapeFault::Code(other)),
-    }
-    let version = within(integer(items.next())?, UNITS_MAX)?;
-    let epoch = within(integer(items.next())?, UNITS_MAX)?;
-    let sold_out = flag(integer(items.next())?)?;
-    let open = flag(integer(items.next())?)?;
-    let mode = mode(integer(items.next())?)?;
-    let is_frozen = flag(integer(items.next())?)?;
-    let policy = decimal(items.next())?;
-    let quantity_max = integer(items.next())?;
-    let once_per_activity = flag(integer(items.next())?)?;
-    let mut units = [0; 5];
-    for unit in &mut units {
-        *unit = within(integer(items.next())?, UNITS_MAX)?;
-    }
-    let reservations = integer(items.next())?;
-    let now = integer(items.next())?;
-    let frozen = items.next().as_ref().and_then(Value::text);
-    let frozen = frozen.ok_or(ShapeFault::Field)?;
-    let cursor = decimal(items.next())?;
-    let Some(Value::Array(winners)) = items.next() else {
-        return Err(ShapeFault::Field);
-    };
-    if is_frozen == frozen.is_empty() || winners.len() % 2 != 0 {
-        return Err(ShapeFault::Field);
-    }
-    Ok(Some(Page {
-        state: SkuState {
-            sku,
-            open,
-            mode,
-            quantity_max: u32::try_from(quantity_max).map_err(|_| ShapeFault::Field)?,
-            once_per_activity,
-            books: books(units)?,
-            epoch,
-            sold_out,
-            reservations: u32::try_from(reservations).map_err(|_| ShapeFault::Field)?,
-        },
-        version,
-        policy,
-        now: WallMs(u64::try_from(now).map_err(|_| ShapeFault::Field)?),
-        frozen,
-        cursor,
-        winners: Winners(winners),
-    }))
 }
 
 fn list<'a>(reply: &Value<'a>) -> Result<Items<'a>, ShapeFault> {
@@ -544,7 +443,10 @@ mod tests {
     }
 
     fn told(asked: Asked, list: &[i64]) -> Result<LedgerAnswer, ShapeFault> {
-        let reply = integers(list);
+        let mut reply = integers(list);
+        if matches!(list, [1 | 11, _, _, _]) {
+            reply = reply.replacen("*4", "*5", 1) + "$1\r\nr\r\n";
+        }
         answer(asked, 100, &read(reply.as_bytes())).map(|decided| decided.answer)
     }
 
@@ -556,7 +458,7 @@ mod tests {
 
     #[test]
     fn each_code_is_its_answer() {
-        let granted = integers(&[0, 7, 0, 2, 5, 1]);
+        let granted = integers(&[0, 7, 0, 2, 5, 1, 99]);
         let decided = answer(Asked::Reserve, 100, &read(granted.as_bytes())).unwrap();
         let held = Held {
             state: ReservationState::Reserved,
@@ -598,7 +500,10 @@ mod tests {
         assert_eq!(other(Asked::Lookup, &[5]), ShapeFault::Code(5));
         assert_eq!(other(Asked::Reserve, &[12]), ShapeFault::Code(12));
         assert_eq!(other(Asked::Move, &[7]), ShapeFault::Code(7));
-        assert_eq!(other(Asked::Ops, &[0, 1, 0, 1, 1, 0]), ShapeFault::Code(0));
+        assert_eq!(
+            other(Asked::Ops, &[0, 1, 0, 1, 1, 0, 9]),
+            ShapeFault::Code(0)
+        );
         assert_eq!(other(Asked::Reserve, &[19]), ShapeFault::Code(19));
         assert_eq!(other(Asked::Reserve, &[-1]), ShapeFault::Code(-1));
         assert_eq!(other(Asked::Reserve, &[]), ShapeFault::Length);
@@ -615,7 +520,7 @@ mod tests {
         ] {
             assert_eq!(other(Asked::Reserve, &list), ShapeFault::Field, "{list:?}");
         }
-        let granted_and_paid = [0, 7, 2, 2, 5, 0];
+        let granted_and_paid = [0, 7, 2, 2, 5, 0, 99];
         assert_eq!(other(Asked::Reserve, &granted_and_paid), ShapeFault::Field);
         let unbalanced = [16, 10, 5, 5, 1, 0];
         assert_eq!(other(Asked::Ops, &unbalanced), ShapeFault::Books);
@@ -639,8 +544,9 @@ mod tests {
             activity: ActivityId(1),
             sku: SkuId(2),
         };
-        let whole = "*20\r\n:18\r\n:7\r\n:3\r\n:1\r\n:1\r\n:2\r\n:1\r\n$1\r\n4\r\n:2\r\n:0\r\n:5\r\n:0\r\n:3\r\n:2\r\n:0\r\n\
-                     :9\r\n:1796066274335\r\n$8\r\nfailover\r\n$2\r\n17\r\n*4\r\n$1\r\n7\r\n$1\r\n1\r\n$1\r\n8\r\n$1\r\n2\r\n";
+        let whole = "*24\r\n:18\r\n:7\r\n:3\r\n:1\r\n:1\r\n:2\r\n:1\r\n$1\r\n4\r\n:2\r\n:0\r\n:5\r\n:0\r\n:3\r\n:2\r\n:0\r\n\
+                     :9\r\n:1796066274335\r\n$8\r\nfailover\r\n$2\r\n17\r\n*4\r\n$1\r\n7\r\n$1\r\n1\r\n$1\r\n8\r\n$1\r\n2\r\n\
+                     $3\r\nr:s\r\n$0\r\n\r\n$1\r\n0\r\n$2\r\n99\r\n";
         let found = page(sku, &read(whole.as_bytes())).unwrap().unwrap();
         assert_eq!((found.version, found.policy, found.cursor), (7, 4, 17));
         assert_eq!(found.state.books.held, 3);

@@ -35,6 +35,16 @@ pub enum Script {
     Freeze,
     /// Ends a freeze, with a larger epoch.
     Thaw,
+    /// Lets no new reservation in after a failover.
+    Fence,
+    /// The books are right here from now on; ends a fence.
+    Rehome,
+    /// Puts in what a failover may have lost.
+    Offer,
+    /// Puts in a stock that a failover lost.
+    Restore,
+    /// A write that says nothing new, for WAIT behind it.
+    Mark,
     /// State and a page of the winners.
     Snapshot,
     /// A page of the reservations without an order.
@@ -56,7 +66,7 @@ pub const SHA1_HEX_BYTES: usize = 40;
 
 impl Script {
     /// Every script.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 25] = [
         Self::Reserve,
         Self::Lookup,
         Self::Confirm,
@@ -70,6 +80,11 @@ impl Script {
         Self::Reopen,
         Self::Freeze,
         Self::Thaw,
+        Self::Fence,
+        Self::Rehome,
+        Self::Offer,
+        Self::Restore,
+        Self::Mark,
         Self::Snapshot,
         Self::Outbox,
         Self::LeasePolicy,
@@ -116,6 +131,11 @@ impl Script {
             Self::Reopen => "reopen",
             Self::Freeze => "freeze",
             Self::Thaw => "thaw",
+            Self::Fence => "fence",
+            Self::Rehome => "rehome",
+            Self::Offer => "offer",
+            Self::Restore => "restore",
+            Self::Mark => "mark",
             Self::Snapshot => "snapshot",
             Self::Outbox => "outbox",
             Self::LeasePolicy => "lease_policy",
@@ -142,6 +162,11 @@ impl Script {
             Self::Reopen => include_str!("../../../../lua/reopen.lua"),
             Self::Freeze => include_str!("../../../../lua/freeze.lua"),
             Self::Thaw => include_str!("../../../../lua/thaw.lua"),
+            Self::Fence => include_str!("../../../../lua/fence.lua"),
+            Self::Rehome => include_str!("../../../../lua/rehome.lua"),
+            Self::Offer => include_str!("../../../../lua/offer.lua"),
+            Self::Restore => include_str!("../../../../lua/restore.lua"),
+            Self::Mark => include_str!("../../../../lua/mark.lua"),
             Self::Snapshot => include_str!("../../../../lua/snapshot.lua"),
             Self::Outbox => include_str!("../../../../lua/outbox.lua"),
             Self::LeasePolicy => include_str!("../../../../lua/lease_policy.lua"),

@@ -4,6 +4,9 @@
 //! each with its length before it: nothing of a client is ever part of a script or read as a command.
 //! Keys and arguments are those of the scripts' headers in `lua/`.
 
+mod mend;
+
+use super::link::greeting::HomeId;
 use super::script::Script;
 use crate::ask::{LedgerOp, Lookup, Mode, OpsRef, ReleaseEnd, ReservationRef, Reserve};
 use crate::limits::{RESERVATIONS_MAX, TOMBSTONE_TTL_MS};
@@ -13,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+pub use mend::Stock;
 use weir_proto::ids::{ReservationId, SkuKey};
 use weir_proto::resp::{CommandWriter, DECIMAL_BYTES_MAX, decimal};
 
@@ -60,13 +64,23 @@ const fn shape(script: Script) -> (&'static [&'static str], usize) {
         Script::Confirm | Script::Settle => (&["sku", "res", "pending"], 1),
         Script::Release => (&["sku", "res", "pending"], 2),
         Script::PaidLate => (&["sku", "res", "user", "pending", "events"], 2),
-        Script::Open => (&["sku", "ops"], 6),
+        Script::Open => (&["sku", "ops"], 7),
         Script::Close => (&["sku", "ops"], 2),
         Script::SetMode | Script::Restock => (&["sku", "ops"], 3),
         Script::Reopen => (&["sku", "events"], 1),
         Script::Freeze => (&["sku"], 1),
         Script::Thaw => (&["sku", "events"], 2),
-        Script::Snapshot => (&["sku", "user"], 2),
+        Script::Fence => (&["sku"], 2),
+        Script::Rehome => (&["sku", "events"], 4),
+        Script::Offer => (
+            &[
+                "sku", "res", "req", "nonce", "user", "pending", "orders", "events",
+            ],
+            11,
+        ),
+        Script::Restore => (&["sku"], 6),
+        Script::Mark => (&["sku"], 0),
+        Script::Snapshot => (&["sku", "user", "pending"], 2),
         Script::Outbox => (&["sku", "res", "pending"], 3),
         Script::LeasePolicy
         | Script::LeaseDraw
@@ -135,14 +149,7 @@ impl SkuSteps {
                 writer.part_u64(self.plan.keep_until.0);
                 writer.finish();
             }
-            LedgerOp::Open(open) => {
-                let mut writer = self.begin_ops(Script::Open, &open.target, out);
-                writer.part_u64(open.stock);
-                writer.part_u64(u64::from(open.quantity_max));
-                writer.part_u64(u64::from(open.once_per_activity));
-                writer.part_u64(self.plan.policy);
-                writer.finish();
-            }
+            LedgerOp::Open(open) => self.push_open(open, &HomeId::default(), out),
             LedgerOp::Close(target) => self.begin_ops(Script::Close, target, out).finish(),
             LedgerOp::SetMode(set) => {
                 let mut writer = self.begin_ops(Script::SetMode, &set.target, out);
@@ -167,22 +174,6 @@ impl SkuSteps {
     pub fn push_reopen(&self, out: &mut Vec<u8>) {
         let mut writer = self.begin(Script::Reopen, out);
         writer.part_u64(self.plan.keep_until.0);
-        writer.finish();
-    }
-
-    /// Appends the frame that lets no new reservation in until a thaw. `reason`: 1..=64 bytes, for the operator; Redis
-    /// answers others with an error.
-    pub fn push_freeze(&self, reason: &str, out: &mut Vec<u8>) {
-        let mut writer = self.begin(Script::Freeze, out);
-        writer.part(reason.as_bytes());
-        writer.finish();
-    }
-
-    /// Appends the frame that ends a freeze. `epoch_heard`: the largest that anybody has shown; the new one is above it.
-    pub fn push_thaw(&self, epoch_heard: u64, out: &mut Vec<u8>) {
-        let mut writer = self.begin(Script::Thaw, out);
-        writer.part_u64(self.plan.keep_until.0);
-        writer.part_u64(epoch_heard);
         writer.finish();
     }
 
@@ -292,6 +283,8 @@ fn head(script: Script, tag: &str) -> Box<[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::contract::{ORDER_MESSAGE_VERSION, OrderMessage};
+    use crate::redis::offer::Offer;
     use weir_proto::ids::{ActivityId, Nonce, RequestId, SkuId, UserId};
     use weir_proto::resp::{Scan, Scanner, Value, key_slot, read};
 
@@ -336,6 +329,26 @@ mod tests {
         let head = script.source().lines().take_while(|l| l.starts_with("--"));
         head.map(|line| line.matches(&format!("{name}[")).count())
             .sum()
+    }
+
+    fn offer(sku: SkuKey, request_id: RequestId) -> Offer {
+        Offer {
+            message: OrderMessage {
+                version: ORDER_MESSAGE_VERSION,
+                reservation: ReservationId((1 << 32) + 5),
+                sku,
+                user: UserId(BIG),
+                quantity: 2,
+                request_id,
+                unit_price: Money {
+                    minor: 1,
+                    currency: *b"CNY",
+                },
+                reserved_at: WallMs(1),
+            },
+            nonce: Nonce::new(b"{nonce:1"),
+            state: crate::ask::ReservationState::Settled,
+        }
     }
 
     #[test]
@@ -393,6 +406,17 @@ mod tests {
         frames.push(framed(|out| steps.push_reopen(out)));
         frames.push(framed(|out| steps.push_freeze("failover", out)));
         frames.push(framed(|out| steps.push_thaw(9, out)));
+        let (here, offer) = (HomeId::default(), offer(sku, longest()));
+        let stock = Stock {
+            total: u64::MAX,
+            quantity_max: 1,
+            once_per_activity: true,
+        };
+        frames.push(framed(|out| steps.push_fence(&here, 9, out)));
+        frames.push(framed(|out| steps.push_rehome(None, &here, 9, out)));
+        frames.push(framed(|out| steps.push_offer(&here, &offer, out)));
+        frames.push(framed(|out| steps.push_restore(&here, &stock, 9, out)));
+        frames.push(framed(|out| steps.push_mark(out)));
         frames.push(framed(|out| steps.push_snapshot(0, 100, out)));
         for (script, frame) in Script::ALL.into_iter().zip(frames) {
             let parts = parts(&frame);

@@ -127,11 +127,16 @@ impl Watch {
                 None
             }
             News::Page(page) => self.page(now, *page),
-            News::Reopened(sku) => {
+            News::Stepped(sku, _) => {
                 self.find(sku)?.due = now.mono;
                 None
             }
-            News::PullLost(..) | News::Outbox(_) | News::Resolve(_) | News::Budget(..) => None, // not what is shown
+            // Not what is shown.
+            News::PullLost(..)
+            | News::Outbox(_)
+            | News::Resolve(_)
+            | News::Offered(..)
+            | News::Budget(..) => None,
         }
     }
 
@@ -172,7 +177,7 @@ impl Watch {
             stock_epoch: state.sku.epoch,
             sold_out: state.sku.sold_out,
             open: state.sku.open,
-            mode: if state.frozen.is_empty() {
+            mode: if state.frozen.is_empty() && state.fence.0.as_bytes().is_empty() {
                 state.sku.mode
             } else {
                 state.sku.mode.max(Mode::QueueOnly)

@@ -148,6 +148,7 @@ impl Tables {
                 OrderResult::Done
             }
             OrderCommand::Unacked { after, limit } => self.unacked(*after, *limit as usize),
+            OrderCommand::Rows { sku, after, limit } => self.rows(*sku, *after, *limit as usize),
         }
     }
 
@@ -306,6 +307,21 @@ impl Tables {
             .collect();
         let next_due = self.due.first().map(|(due, _)| *due);
         OrderResult::Closed { orders, next_due }
+    }
+
+    fn rows(&self, sku: SkuKey, after: ReservationId, limit: usize) -> OrderResult {
+        let orders: Vec<(OrderMessage, OrderState)> = self
+            .orders
+            .iter()
+            .filter(|(reservation, row)| **reservation > after && row.message.sku == sku)
+            .take(limit)
+            .map(|(_, row)| (row.message, row.state))
+            .collect();
+        OrderResult::Rows {
+            total: self.stock.get(&sku).map_or(0, |stock| stock.total),
+            more: orders.len() == limit,
+            orders,
+        }
     }
 
     fn unacked(&self, after: ReservationId, limit: usize) -> OrderResult {

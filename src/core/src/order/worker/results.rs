@@ -6,7 +6,7 @@ use super::{
     BATCH_PAUSE_MS, BATCH_PAUSE_MS_MAX, InFlight, SWEEP_PAUSE_MS, SWEEP_PERIOD_MS, Sweep, Worker,
 };
 use crate::limits::ORDER_ATTEMPTS_MAX;
-use crate::mail::{Addr, Mail};
+use crate::mail::{Addr, Mail, OrderRows};
 use crate::order::contract::{
     DeadLetter, DeadWhy, NewOrder, OrderCommand, OrderDone, OrderFault, OrderResult, PaymentResult,
     Standing,
@@ -14,7 +14,9 @@ use crate::order::contract::{
 use crate::order::intake::Waiting;
 use crate::order::state::OrderState;
 use crate::port::Effects;
+use crate::redis::offer::Offer;
 use crate::time::Now;
+use alloc::boxed::Box;
 
 impl Worker {
     pub(super) fn take_results(&mut self, now: Now, done: OrderDone, fx: &mut Effects) {
@@ -92,6 +94,26 @@ impl Worker {
             (OrderCommand::Unacked { .. }, page @ OrderResult::Unacked { .. }) => {
                 self.take_page(now, page);
             }
+            (
+                OrderCommand::Rows { sku, after, .. },
+                OrderResult::Rows {
+                    total,
+                    orders,
+                    more,
+                },
+            ) => {
+                let rows = OrderRows {
+                    sku,
+                    after,
+                    total,
+                    offers: orders
+                        .iter()
+                        .map(|(message, state)| Offer::row(*message, *state))
+                        .collect(),
+                    more,
+                };
+                fx.post(Addr::Owner, Mail::Rows(Box::new(rows)));
+            }
             (OrderCommand::Insert(order), OrderResult::StockShort) => {
                 // The total of a restock may still be on its way.
                 self.dropped_some = true;
@@ -150,6 +172,7 @@ impl Worker {
         match command {
             // What is due is still due; the pause between closings keeps it from filling every batch.
             OrderCommand::CloseDue { .. } => {}
+            OrderCommand::Rows { .. } => {} // the clerk asks again
             OrderCommand::Unacked { .. } => {
                 self.sweep = Sweep::At(now.mono.plus_ms(SWEEP_PAUSE_MS));
             }

@@ -2,16 +2,19 @@
 //!
 //! A handler with connections ([`Addr::Owner`]): shards, worker and ops send it the same mail as the owner. It opens what
 //! the configuration sells, shows shards what the [`Watch`] learns, reopens what gathered, draws this instance's part of
-//! every budget for its shards ([`lease`]) and reads the outbox for the worker. Invariants: no grant is asked for while the order store is gone, or of a
-//! server that is not the one that was trusted; tokens are handed out only for SKUs whose server can be asked, and the
-//! budget climbs anew after an outage (J6). Not here: what a client hears (the shard).
+//! every budget for its shards ([`lease`]), reads the outbox for the worker, and mends books that a failover left behind.
+//! Invariants: no grant is asked for while the order store is gone, or of a server that has not got the books; tokens are
+//! handed out only for SKUs whose server can be asked, and the budget climbs anew after an outage (J6). Not here: what a
+//! client hears (the shard).
 
 pub mod lease;
+mod mend;
 mod outbox;
 mod stats;
 
 use super::desk::{Desk, DeskConfig, News, Pull};
-use super::step::StepPlan;
+use super::offer::Offered;
+use super::step::{StepPlan, Stock};
 use super::watch::Watch;
 use crate::ask::{Answer, Ask, AskId, Failure, LedgerOp, Open, OpsRef, Outcome};
 use crate::ledger::SkuState;
@@ -27,8 +30,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lease::{LeaseConfig, Leases};
+use mend::{Mending, Terms};
 use outbox::Outbox;
-use weir_proto::ids::{RequestId, SkuKey};
+use weir_proto::ids::{RequestId, ReservationId, SkuKey};
 
 /// What a clerk is made of.
 #[derive(Clone, Debug)]
@@ -44,6 +48,8 @@ pub struct ClerkConfig {
     pub opens_skus: bool,
     /// Shards 0..this get views and leases.
     pub shards_count: u16,
+    /// How long a fence stands after a failover: longer than an old master may take writes.
+    pub freeze_ms: u64,
     /// This run of the instance: larger than any before.
     pub boot: u64,
     /// Keys of winners' filters.
@@ -58,6 +64,7 @@ pub struct ClerkConfig {
 #[derive(Debug)]
 struct Desked {
     sku: SkuKey,
+    mending: Mending,
     /// Its server could be asked at the last look.
     was_reachable: bool,
     /// As the last snapshot said.
@@ -98,6 +105,7 @@ impl Clerk {
         let keys: Vec<SkuKey> = config.plans.iter().map(|plan| plan.sku).collect();
         let skus = keys.iter().map(|key| Desked {
             sku: *key,
+            mending: Mending::new(*key),
             was_reachable: false,
             state: None,
             frozen: String::new(),
@@ -140,6 +148,12 @@ impl Clerk {
                 self.set_orders_stopped(false, fx);
                 self.outbox.ask_all(now);
             }
+            Mail::Rows(found) => {
+                let terms = self.terms(found.sku);
+                if let Some((terms, desked)) = terms.zip(self.find(found.sku)) {
+                    desked.mending.rows(&found, &terms);
+                }
+            }
             Mail::StatsAsk => {
                 let stats = self.stats(now);
                 fx.post(Addr::Ops, Mail::Stats(alloc::boxed::Box::new(stats)));
@@ -150,8 +164,17 @@ impl Clerk {
     }
 
     fn take_up(&mut self, now: Now, ask: Ask, fx: &mut Effects) {
-        if self.orders_stopped && matches!(ask.op, LedgerOp::Reserve(_)) {
-            let outcome = Outcome::Failed(Failure::Poisoned);
+        let refusal = match ask.op {
+            LedgerOp::Reserve(_) if self.orders_stopped => Some(Failure::Poisoned),
+            LedgerOp::Reserve(reserve) => {
+                let desked = self.find(reserve.sku);
+                let is_full = desked.is_some_and(|desked| desked.mending.is_full());
+                is_full.then_some(Failure::Busy) // one grant more could not be remembered
+            }
+            _ => None,
+        };
+        if let Some(failure) = refusal {
+            let outcome = Outcome::Failed(failure);
             let answer = Answer {
                 id: ask.id,
                 outcome,
@@ -186,7 +209,7 @@ impl Clerk {
     }
 
     fn draw(&mut self, now: Now, draw: &LeaseDraw, fx: &mut Effects) {
-        let is_reachable = self.desk.can_ask(now, draw.sku) && !self.desk.has_changed(draw.sku);
+        let is_reachable = self.desk.can_ask(now, draw.sku) && self.desk.is_at_home(draw.sku);
         let is_lost = self.find(draw.sku).is_none_or(|desked| desked.was_lost);
         if !is_reachable || is_lost {
             return; // the shard asks again; without an answer it closes when its lease ends
@@ -204,7 +227,7 @@ impl Clerk {
                 self.leases.climb_anew(now, desked.sku);
             }
             desked.was_reachable = is_reachable;
-            let is_served = is_reachable && desked.sells() && !self.desk.has_changed(desked.sku);
+            let is_served = is_reachable && desked.sells() && self.desk.is_at_home(desked.sku);
             self.leases.serve(desked.sku, is_served);
         }
         self.leases.watch_reach(now);
@@ -214,6 +237,10 @@ impl Clerk {
         match &news {
             News::Page(page) => {
                 let (sku, state) = (page.sku, page.state.as_ref());
+                let mut skus = self.skus.iter_mut();
+                if let Some(desked) = skus.find(|desked| desked.sku == sku) {
+                    desked.mending.page(state, &self.desk);
+                }
                 let frozen = state.map_or(String::new(), |state| state.frozen.clone());
                 let state = state.map(|state| state.sku);
                 self.look_at(now, sku, state, frozen, fx);
@@ -222,20 +249,22 @@ impl Clerk {
                     .is_some_and(|desked| desked.sells() && desked.was_reachable);
                 self.leases.serve(sku, is_served);
             }
-            News::Reopened(sku) | News::PullLost(sku, Pull::Reopen) => {
+            News::Stepped(sku, Pull::Reopen) | News::PullLost(sku, Pull::Reopen) => {
                 if let Some(desked) = self.find(*sku) {
                     desked.is_reopening = false;
                 }
             }
+            News::Offered(sku, id, end) => self.offered(now, *sku, *id, Some(*end)),
+            News::PullLost(sku, Pull::Offer(id)) => self.offered(now, *sku, *id, None),
             News::Outbox(found) => self.outbox.found(now, found, fx),
             News::PullLost(sku, Pull::Outbox { .. }) => self.outbox.lost(now, *sku),
             News::Resolve(endpoint) => {
                 fx.post(Addr::Resolver, Mail::ResolveAsk(endpoint.clone()));
             }
-            News::Hint { .. }
-            | News::Greeted
-            | News::Budget(..)
-            | News::PullLost(_, Pull::Snapshot { .. } | Pull::Budget(_)) => {}
+            News::Stepped(sku, pull) => self.stepped(now, *sku, *pull, true),
+            News::PullLost(_, Pull::Snapshot { .. } | Pull::Budget(_)) => {}
+            News::PullLost(sku, pull) => self.stepped(now, *sku, *pull, false),
+            News::Hint { .. } | News::Greeted | News::Budget(..) => {}
         }
         self.leases.hear(now, &news);
         if let Some(view) = self.watch.hear(now, news) {
@@ -257,7 +286,8 @@ impl Clerk {
         let sale = Arc::clone(&self.config.sale);
         let (boot, own_ask) = (self.config.boot, self.next_own_ask);
         let opens_skus = self.config.opens_skus;
-        let is_lost = self.config.never_open.contains(&sku) || self.desk.has_changed(sku);
+        let is_home = self.desk.is_at_home(sku);
+        let is_lost = self.config.never_open.contains(&sku) || !is_home;
         let Some((_, spec)) = sale.sku(sku) else {
             return;
         };
@@ -266,8 +296,8 @@ impl Clerk {
         };
         // What was there and is not any more was lost: putting its first stock on sale again would sell it twice.
         let is_lost = state.is_none() && (is_lost || desked.state.is_some() || desked.was_lost);
-        desked.was_lost |= is_lost;
-        desked.state = state;
+        desked.was_lost = is_lost || (desked.was_lost && !(is_home && state.is_some()));
+        desked.state = state.or(desked.state);
         desked.frozen = frozen;
         let wants_reopening = state.is_some_and(|state| state.sold_out && state.books.free > 0)
             && desked.frozen.is_empty();
@@ -296,9 +326,52 @@ impl Clerk {
         }
     }
 
+    fn terms(&self, sku: SkuKey) -> Option<Terms> {
+        let (_, spec) = self.config.sale.sku(sku)?;
+        let desked = self.skus.iter().find(|desked| desked.sku == sku)?;
+        Some(Terms {
+            has_orders: self.config.opens_skus,
+            freeze_ms: self.config.freeze_ms,
+            stock: Stock {
+                total: 0,
+                quantity_max: spec.quantity_max,
+                once_per_activity: spec.once_per_activity,
+            },
+            was_there: desked.was_lost,
+        })
+    }
+
+    fn mend_all(&mut self, now: Now, fx: &mut Effects) {
+        (0..self.skus.len()).for_each(|place| self.mend(now, place, fx));
+    }
+
+    fn mend(&mut self, now: Now, place: usize, fx: &mut Effects) {
+        if let Some(terms) = self.terms(self.skus[place].sku) {
+            let mending = &mut self.skus[place].mending;
+            mending.turn(now, &terms, &mut self.desk, fx);
+        }
+    }
+
+    fn offered(&mut self, now: Now, sku: SkuKey, id: ReservationId, end: Option<Offered>) {
+        if let Some(desked) = self.find(sku) {
+            desked.mending.offered(now, id, end);
+        }
+    }
+
+    fn stepped(&mut self, now: Now, sku: SkuKey, pull: Pull, is_done: bool) {
+        if let Some(desked) = self.find(sku) {
+            desked.mending.stepped(now, pull, is_done);
+        }
+    }
+
     fn deliver(&mut self, now: Now, fx: &mut Effects) {
         while let Some(news) = self.desk.next_news() {
             self.hear(now, news, fx);
+        }
+        while let Some(grant) = self.desk.next_grant() {
+            if let Some(desked) = self.find(grant.message.sku) {
+                desked.mending.keep(grant);
+            }
         }
         while let Some((from, answer)) = self.desk.next_answer() {
             self.asks_out -= 1;
@@ -368,6 +441,12 @@ impl Handler for Clerk {
         if self.tick_due <= now.mono {
             self.tick_due = now.mono.plus_ms(REOPEN_TICK_MS);
             self.watch_reach(now);
+            self.mend_all(now, fx);
+        }
+        for place in 0..self.skus.len() {
+            if self.skus[place].mending.is_mending() {
+                self.mend(now, place, fx);
+            }
         }
     }
 

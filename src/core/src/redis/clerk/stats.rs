@@ -36,6 +36,7 @@ impl Clerk {
             ("weir_redis_links_lost_total", counts.lost),
             ("weir_redis_orphans_total", self.outbox.orphans),
             ("weir_redis_servers_changed", changed),
+            ("weir_redis_unreplicated_total", counts.unreplicated),
         ] {
             put(name, Label::None, value);
         }
@@ -60,6 +61,12 @@ impl Clerk {
             );
             let frozen = u64::from(!desked.frozen.is_empty());
             put("weir_redis_frozen", label, frozen);
+            let mending = &desked.mending;
+            let is_mending = u64::from(mending.is_mending());
+            put("weir_redis_mending", label, is_mending);
+            put("weir_redis_mended_total", label, mending.mended);
+            put("weir_redis_grants_kept", label, mending.kept() as u64);
+            put("weir_redis_grants_revoked_total", label, mending.revoked);
         }
         for view in self.watch.shown() {
             put(

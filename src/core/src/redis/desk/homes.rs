@@ -1,51 +1,92 @@
-//! Which node has granted units of a SKU, and whether another that now has its slot got it by a migration (F6).
+//! Whether the node that has a SKU's slot has its books, too (F6): before the first grant on a link, and ever after.
 //!
-//! A slot that was migrated brings every grant along; a replica that was promoted may lack some that were acknowledged.
-//! Only the old node can tell them apart: a node whose slots a promoted replica has taken becomes a replica itself in the
-//! same step (Redis, `src/cluster.c`, `clusterUpdateSlotsConfigWith`), one that gave a slot away stays a master. So it is
-//! asked twice in a row: for the slot (MOVED), then for its role and history. Until it has vouched, nothing is granted.
+//! The books name the server where they are right ([`ServerFacts::home`]). A replica that was promoted, or a server that
+//! was started again, has another name and may lack grants that were acknowledged: nothing is granted there until the
+//! books are mended and carry its name. A slot that was migrated brings every grant along; only the node that they name
+//! can tell: one whose slots a promoted replica has taken becomes a replica itself in the same step (Redis,
+//! `src/cluster.c`, `clusterUpdateSlotsConfigWith`), one that gave a slot away stays a master. So it is asked twice in a
+//! row, for the slot (MOVED) and for its role; if it vouches, the books get the new name.
 
-use super::{Desk, Sent};
+use super::{Desk, PageState, Pull, Sent};
 use crate::limits::HOME_ASK_EVERY_MS;
 use crate::port::Effects;
 use crate::redis::endpoint::{Redirect, RedirectKind};
-use crate::redis::link::greeting::ServerFacts;
+use crate::redis::link::greeting::{HomeId, ServerFacts};
+use crate::redis::reply::{self, Stepped};
 use crate::time::{Mono, Now};
+use weir_proto::ids::SkuKey;
 use weir_proto::resp::{self, Value};
 
-/// The node that a SKU's grants were made at.
-#[derive(Clone, Copy, Debug)]
+/// What is known of a SKU's home.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Home {
-    /// Its place.
-    node: usize,
-    /// It answered an ask of this SKU last then.
-    heard_at: Mono,
-    /// Its word on another node that has the slot.
+    /// The books are at the node of that place, as its link of that number said.
+    fine: Option<(usize, u64)>,
+    /// It answered for this SKU last then; `None`: never.
+    heard_at: Option<Mono>,
+    /// The largest epoch that was seen there: older books are those of a server that lags behind.
+    epoch: u64,
     word: Word,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Word {
+    #[default]
     Unasked,
-    /// Asked about the node at that place; `gave`: it said that the slot is there.
-    Asked {
-        about: usize,
-        gave: bool,
-    },
-    /// It cannot or does not vouch; it is asked again later.
-    Denied(Mono),
+    /// The node at that place was asked for its books.
+    Books(usize),
+    /// The books' home was asked about the node at that place; `gave`: it said that the slot is there.
+    Asked { about: usize, gave: bool },
+    /// The books at that node are getting its name.
+    Naming(usize),
+    /// The node at that place has not got the books; it is asked again later.
+    Denied(usize, Mono),
 }
 
 /// Whether a node may be asked for a grant.
 pub(super) enum Standing {
     Fine,
-    /// Its predecessor is being asked.
+    /// It is being found out.
     Open,
     /// It may lack grants.
     Changed,
 }
 
 impl Desk {
+    /// True when the node that has that SKU's slot has its books, too, as far as is known.
+    pub fn is_at_home(&self, sku: SkuKey) -> bool {
+        let place = self.sku_of(sku);
+        place.is_some_and(|place| {
+            self.node_of(place)
+                .is_some_and(|index| self.is_fine(place, index))
+        })
+    }
+
+    /// The name of the server that has that SKU's slot and not its books: they must be mended. `None`: all is well, or
+    /// nothing is known.
+    pub fn stranger(&self, sku: SkuKey) -> Option<HomeId> {
+        let place = self.sku_of(sku)?;
+        let index = self.node_of(place)?;
+        let is_denied = matches!(self.skus[place].home.word, Word::Denied(at, _) if at == index);
+        self.here(sku).filter(|_| is_denied)
+    }
+
+    /// The name of the server that has that SKU's slot, while it can be asked.
+    pub fn here(&self, sku: SkuKey) -> Option<HomeId> {
+        let place = self.sku_of(sku)?;
+        let node = &self.nodes[self.node_of(place)?];
+        (node.link.is_ready() && !node.is_retired).then(|| node.link.facts().home())
+    }
+
+    /// The largest epoch that was seen of the SKU at that place.
+    pub(super) fn epoch_of(&self, place: usize) -> u64 {
+        self.skus[place].home.epoch
+    }
+
+    pub(super) fn is_fine(&self, place: usize, index: usize) -> bool {
+        self.skus[place].home.fine == Some((index, self.nodes[index].greetings))
+    }
+
     /// Whether the node at `index` may grant units of the SKU at `place`; `is_asking`: the node that has the slot sends
     /// this one ask there.
     pub(super) fn standing(
@@ -56,64 +97,175 @@ impl Desk {
         is_asking: bool,
         fx: &mut Effects,
     ) -> Standing {
-        if self.nodes[index].has_changed {
-            return Standing::Changed;
-        }
-        let Some(home) = self.skus[place].home.filter(|home| home.node != index) else {
+        if self.is_fine(place, index) {
             return Standing::Fine;
-        };
+        }
+        let home = self.skus[place].home;
+        if is_asking {
+            let has_home = home.fine.is_some_and(|(at, _)| at != index);
+            return match has_home && self.is_known(&home, index) {
+                true => Standing::Fine,
+                false => Standing::Changed,
+            };
+        }
         match home.word {
-            Word::Asked { about, .. } if about == index => return Standing::Open,
-            Word::Asked { .. } => {} // about another; a later ask finds the answer
-            _ if !self.is_known(home, index) => self.deny(now, place),
-            _ if is_asking => return Standing::Fine,
-            Word::Denied(at) if now.mono < at.plus_ms(HOME_ASK_EVERY_MS) => {}
-            Word::Denied(_) | Word::Unasked => {
-                if self.ask_home(now, place, index, fx) {
+            Word::Books(at) | Word::Naming(at) | Word::Asked { about: at, .. } if at == index => {
+                return Standing::Open;
+            }
+            Word::Denied(at, since)
+                if at == index && now.mono < since.plus_ms(HOME_ASK_EVERY_MS) => {}
+            // What is out about another node is answered first; a later ask finds out.
+            Word::Books(_) | Word::Naming(_) | Word::Asked { .. } => {}
+            Word::Denied(..) | Word::Unasked => {
+                if self.ask_books(now, place, index, fx) {
                     return Standing::Open;
                 }
-                self.deny(now, place);
             }
         }
         Standing::Changed
     }
 
-    /// True when the node at `index` may lack grants of the SKU at `place`, as far as is known.
-    pub(super) fn is_doubted(&self, place: usize, index: usize) -> bool {
-        let denied = |home: Home| home.node != index && matches!(home.word, Word::Denied(_));
-        self.nodes[index].has_changed || self.skus[place].home.is_some_and(denied)
-    }
-
     /// True when the history of the node at `index` is known for as long as the SKU may have been there: it was met
     /// before the SKU was last heard of at home, or has never been a replica.
-    fn is_known(&self, home: Home, index: usize) -> bool {
+    fn is_known(&self, home: &Home, index: usize) -> bool {
         let node = &self.nodes[index];
-        let was_met = node.met_at.is_some_and(|at| at <= home.heard_at);
+        let was_met = home
+            .heard_at
+            .zip(node.met)
+            .is_some_and(|(heard, (name, at))| name == node.link.facts().home() && at <= heard);
         was_met || !node.link.facts().was_promoted
     }
 
-    fn deny(&mut self, now: Now, place: usize) {
-        if let Some(home) = &mut self.skus[place].home {
-            home.word = Word::Denied(now.mono);
+    pub(super) fn deny(&mut self, now: Now, place: usize, index: usize, fx: &mut Effects) {
+        let home = &mut self.skus[place].home;
+        home.word = Word::Denied(index, now.mono);
+        home.fine = home.fine.filter(|(at, _)| *at != index);
+        self.unpark(now, index, fx);
+    }
+
+    fn ask_books(&mut self, now: Now, place: usize, index: usize, fx: &mut Effects) -> bool {
+        let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
+        let sent = node.link.send(now, Sent::Books(place as u16), fx, |out| {
+            steps.push_snapshot(0, 0, out);
+        });
+        if sent.is_ok() {
+            self.skus[place].home.word = Word::Books(index);
+        }
+        sent.is_ok()
+    }
+
+    /// The books that were asked for by [`Self::standing`]; `None`: they will not come.
+    pub(super) fn books_came(
+        &mut self,
+        now: Now,
+        index: usize,
+        place: u16,
+        value: Option<&Value<'_>>,
+        fx: &mut Effects,
+    ) {
+        let place = usize::from(place);
+        let sku = self.skus[place].steps.plan().sku;
+        if let Some(Value::Error(error)) = value {
+            if error.code == b"NOSCRIPT" {
+                self.load(now, index, Pull::SNAPSHOT.script(), fx);
+            } else {
+                self.want_refresh(now);
+            }
+        }
+        let page = value.map(|value| reply::page(sku, value));
+        let seen = page
+            .and_then(Result::ok)
+            .map(|page| page.map(|page| (page.home, page.fence.0, page.state.epoch)));
+        let home = &mut self.skus[place].home;
+        if home.word == Word::Books(index) {
+            home.word = Word::Unasked;
+        }
+        match seen {
+            Some(seen) => self.judge(now, index, place, seen, fx),
+            None if self.nodes[index].loading == 0 => self.fail_parked(index),
+            None => {} // what is parked goes on once the script is loaded
         }
     }
 
-    /// Asks for the slot and for the role, one after the other on one link; false: it cannot be asked.
-    fn ask_home(&mut self, now: Now, place: usize, about: usize, fx: &mut Effects) -> bool {
-        let sku = &mut self.skus[place];
-        let Some(home) = &mut sku.home else {
-            return false;
+    /// Takes a snapshot that was pulled for another reason.
+    pub(super) fn page_came(
+        &mut self,
+        now: Now,
+        index: usize,
+        place: usize,
+        page: Option<&PageState>,
+        fx: &mut Effects,
+    ) {
+        let seen = page.map(|page| (page.home, page.fence.0, page.sku.epoch));
+        match self.skus[place].home.word {
+            Word::Asked { .. } | Word::Naming(_) => {} // it is being found out
+            _ => self.judge(now, index, place, seen, fx),
+        }
+    }
+
+    /// Holds books against the node that shows them. `seen`: home, fence and epoch; `None`: the SKU is not there.
+    fn judge(
+        &mut self,
+        now: Now,
+        index: usize,
+        place: usize,
+        seen: Option<(HomeId, HomeId, u64)>,
+        fx: &mut Effects,
+    ) {
+        let here = self.nodes[index].link.facts().home();
+        let home = &mut self.skus[place].home;
+        let Some((at, fence, epoch)) = seen else {
+            // Never opened, or lost.
+            return match home.epoch {
+                0 => self.vouch(now, index, place, fx),
+                _ => self.deny(now, place, index, fx),
+            };
         };
-        let node = &mut self.nodes[home.node];
-        if node.has_changed || node.link.room() < 2 {
+        if at == here && fence.as_bytes().is_empty() && epoch >= home.epoch {
+            home.epoch = epoch;
+            return self.vouch(now, index, place, fx);
+        }
+        let mut nodes = self.nodes.iter();
+        let from = nodes.position(|node| node.link.is_ready() && node.link.facts().home() == at);
+        let may_have_moved = fence.as_bytes().is_empty()
+            && epoch >= self.skus[place].home.epoch
+            && self.is_known(&self.skus[place].home.clone(), index);
+        match from.filter(|&from| may_have_moved && from != index) {
+            Some(from) if self.ask_home(now, place, from, index, fx) => {}
+            _ => self.deny(now, place, index, fx),
+        }
+    }
+
+    fn vouch(&mut self, now: Now, index: usize, place: usize, fx: &mut Effects) {
+        let greetings = self.nodes[index].greetings;
+        let home = &mut self.skus[place].home;
+        let is_new = home.fine != Some((index, greetings));
+        home.fine = Some((index, greetings));
+        home.heard_at = Some(now.mono);
+        home.word = Word::Unasked;
+        if is_new {
+            self.unpark(now, index, fx);
+        }
+    }
+
+    /// Asks the node at `from` for the slot and for its role, one after the other on one link; false: it cannot be asked.
+    fn ask_home(
+        &mut self,
+        now: Now,
+        place: usize,
+        from: usize,
+        about: usize,
+        fx: &mut Effects,
+    ) -> bool {
+        let (sku, node) = (&mut self.skus[place], &mut self.nodes[from]);
+        if node.is_retired || node.link.room() < 2 {
             return false;
         }
         // A slot is looked at before a script is: not a unit is touched, whoever has it.
+        let asked = Sent::HomeSlot(place as u16);
         let slot = node
             .link
-            .send(now, Sent::HomeSlot(place as u16), fx, |out| {
-                sku.steps.push_snapshot(0, 0, out);
-            });
+            .send(now, asked, fx, |out| sku.steps.push_snapshot(0, 0, out));
         if slot.is_err() {
             return false;
         }
@@ -125,7 +277,7 @@ impl Desk {
             resp::command(out, &[b"INFO", b"replication"]);
         });
         if role.is_ok() {
-            home.word = Word::Asked { about, gave: false };
+            sku.home.word = Word::Asked { about, gave: false };
         }
         role.is_ok()
     }
@@ -139,10 +291,7 @@ impl Desk {
         };
         let moved = moved.filter(|redirect| redirect.kind == RedirectKind::Moved);
         let to = moved.and_then(|redirect| self.index_at(&redirect.endpoint));
-        if let Some(home) = &mut self.skus[usize::from(place)].home
-            && home.node == index
-            && let Word::Asked { about, gave } = &mut home.word
-        {
+        if let Word::Asked { about, gave } = &mut self.skus[usize::from(place)].home.word {
             *gave = to == Some(*about);
         }
     }
@@ -165,55 +314,83 @@ impl Desk {
         if facts.is_some() && !is_same {
             node.is_retired = true; // it is greeted again, and what it became is seen
         }
-        // Otherwise an operator has trusted the other meanwhile.
-        if let Some(home) = self.skus[place].home.filter(|home| home.node == index)
-            && let Word::Asked { gave, .. } = home.word
+        let from = node.link.facts().home();
+        let gave = matches!(self.skus[place].home.word, Word::Asked { about: at, gave: true } if at == about);
+        if gave && is_same && self.name_books(now, place, &from, about, fx) {
+            return;
+        }
+        if !gave {
+            self.want_refresh(now);
+        }
+        self.deny(now, place, about, fx);
+    }
+
+    /// The books came with the slot: they get the name of the node that has them now.
+    fn name_books(
+        &mut self,
+        now: Now,
+        place: usize,
+        from: &HomeId,
+        index: usize,
+        fx: &mut Effects,
+    ) -> bool {
+        let (sku, node) = (&mut self.skus[place], &mut self.nodes[index]);
+        let here = node.link.facts().home();
+        let sent = node.link.send(now, Sent::Named(place as u16), fx, |out| {
+            sku.steps.push_rehome(Some(from), &here, 0, out);
+        });
+        if sent.is_ok() {
+            sku.home.word = Word::Naming(index);
+        }
+        sent.is_ok()
+    }
+
+    /// Whether the books have the new name; `None`: nobody knows.
+    pub(super) fn named(
+        &mut self,
+        now: Now,
+        index: usize,
+        place: u16,
+        value: Option<&Value<'_>>,
+        fx: &mut Effects,
+    ) {
+        let place = usize::from(place);
+        if let Some(Value::Error(error)) = value
+            && error.code == b"NOSCRIPT"
         {
-            if gave && is_same {
-                self.skus[place].home = Some(Home::new(about, now.mono));
-            } else {
-                self.deny(now, place);
-                self.want_refresh(now);
+            self.load(now, index, Pull::Rehome.script(), fx);
+        }
+        let stepped = value.and_then(|value| reply::stepped(value).ok().flatten());
+        if self.skus[place].home.word != Word::Naming(index) {
+            return;
+        }
+        match stepped {
+            Some(Stepped { changed: true, .. }) => self.vouch(now, index, place, fx),
+            // Another instance may have been faster: the books say.
+            _ => {
+                self.skus[place].home.word = Word::Unasked;
+                if !self.ask_books(now, place, index, fx) {
+                    self.deny(now, place, index, fx);
+                }
             }
         }
-        self.unpark(now, about, fx);
     }
 
-    /// The node at `index` has answered an ask of that SKU.
-    pub(super) fn heard_from(&mut self, now: Now, place: usize, index: usize) {
-        let home = &mut self.skus[place].home;
-        let home = home.get_or_insert(Home::new(index, now.mono));
-        if home.node == index {
-            home.heard_at = now.mono;
+    /// The node at `index` has answered an ask of that SKU, in that epoch if it said one.
+    pub(super) fn heard_from(&mut self, now: Now, place: usize, index: usize, epoch: Option<u64>) {
+        if self.is_fine(place, index) {
+            let home = &mut self.skus[place].home;
+            home.heard_at = Some(now.mono);
+            home.epoch = home.epoch.max(epoch.unwrap_or(0));
         }
     }
 
-    /// True when the node at `index` has the slot of a SKU and nobody vouches for it.
+    /// True when the node at `index` has the slot of a SKU and not its books.
     pub(super) fn is_stranger(&self, index: usize) -> bool {
         let mut skus = self.skus.iter().enumerate();
         skus.any(|(place, sku)| {
-            let denied = |home: Home| home.node != index && matches!(home.word, Word::Denied(_));
-            sku.home.is_some_and(denied) && self.node_of(place) == Some(index)
+            matches!(sku.home.word, Word::Denied(at, _) if at == index)
+                && self.node_of(place) == Some(index)
         })
-    }
-
-    /// From here on the node at `index` is the home of every SKU whose slot it has.
-    pub(super) fn settle(&mut self, index: usize) {
-        let met_last = self.nodes.iter().filter_map(|node| node.met_at).max();
-        for place in 0..self.skus.len() {
-            if self.node_of(place) == Some(index) {
-                self.skus[place].home = Some(Home::new(index, met_last.unwrap_or(Mono(0))));
-            }
-        }
-    }
-}
-
-impl Home {
-    fn new(node: usize, heard_at: Mono) -> Self {
-        Self {
-            node,
-            heard_at,
-            word: Word::Unasked,
-        }
     }
 }

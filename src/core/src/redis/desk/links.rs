@@ -118,14 +118,11 @@ impl Desk {
         let node = &mut self.nodes[index];
         node.is_retired = false;
         node.loading = 0;
-        let facts = node.link.facts();
-        let met = (facts.run_id, facts.replication_id);
-        node.met_at.get_or_insert(now.mono);
-        let is_another = self
-            .config
-            .history
-            .is_some_and(|history| node.trusted.is_none() && history != met.1);
-        node.has_changed = is_another || *node.trusted.get_or_insert(met) != met;
+        node.greetings += 1;
+        let name = node.link.facts().home();
+        if node.met.is_none_or(|(met, _)| met != name) {
+            node.met = Some((name, now.mono));
+        }
         if self.config.is_cluster && self.refreshed_at.is_none() {
             self.refresh_at = now.mono;
         }
@@ -155,9 +152,17 @@ impl Desk {
                 Sent::HomeRole { sku, about } => {
                     self.home_role_came(now, index, (sku, about), None, fx);
                 }
-                Sent::Asking | Sent::Load(_) | Sent::Slots | Sent::HomeSlot(_) => {}
+                Sent::Books(sku) => self.books_came(now, index, sku, None, fx),
+                Sent::Named(sku) => self.named(now, index, sku, None, fx),
+                Sent::Asking
+                | Sent::Load(_)
+                | Sent::Slots
+                | Sent::HomeSlot(_)
+                | Sent::Mark
+                | Sent::Wait => {}
             }
         }
+        self.forget_batch(index);
         self.fail_parked(index);
         let node = &mut self.nodes[index];
         node.loading = 0;
@@ -184,6 +189,7 @@ impl Desk {
                 self.lose(now, index, fault, fx);
             }
             self.drop_expired(now, index);
+            self.follow(now, index, fx);
             let node = &mut self.nodes[index];
             if node.link.lacks_address(now) && !node.is_resolving {
                 node.is_resolving = true;

@@ -11,12 +11,14 @@ mod hops;
 mod links;
 mod news;
 mod routes;
+mod wait;
 
 use super::breaker::{self, Breaker, Gate};
 use super::endpoint::{Endpoint, Host};
 use super::link::fault::LinkFault;
-use super::link::greeting::{IdText, ServerFacts, Words};
+use super::link::greeting::{HomeId, ServerFacts, Words};
 use super::link::{Link, Patience};
+use super::offer::Offer;
 use super::reply::{self, Asked};
 use super::script::Script;
 use super::step::{SkuSteps, StepPlan};
@@ -35,6 +37,8 @@ use core::net::SocketAddr;
 use homes::{Home, Standing};
 pub use news::{News, OutboxFound, PageState, Pull, SkuPage};
 use routes::{Route, Routes};
+use wait::Batch;
+pub use wait::Wait;
 use weir_proto::ids::SkuKey;
 use weir_proto::resp::{self, Value};
 
@@ -45,8 +49,10 @@ pub struct DeskConfig {
     pub servers: Vec<Endpoint>,
     /// The servers are nodes of one Redis Cluster.
     pub is_cluster: bool,
-    /// The history of writes that a single server must have from the beginning; `None`: whatever it has when it is met.
-    pub history: Option<IdText>,
+    /// What is told to a client stands only once so many replicas have it; `None`: once the master has it.
+    pub wait: Option<Wait>,
+    /// Grants that were told are kept for [`Desk::next_grant`].
+    pub remembers: bool,
     /// Events are listened to, as hints to pull a snapshot.
     pub hears_events: bool,
     /// Who we are.
@@ -79,6 +85,10 @@ enum Sent {
     Slots,
     /// Something read or stepped for the SKU at that place.
     Pull(u16, Pull),
+    /// The books of the SKU at that place, before anything rests on them.
+    Books(u16),
+    /// The books of that SKU get the node's name.
+    Named(u16),
     /// Whether the node still has the slot of that SKU, and is still the master that it was.
     HomeSlot(u16),
     /// `about`: the place of the node that has it now.
@@ -86,6 +96,10 @@ enum Sent {
         sku: u16,
         about: u16,
     },
+    /// A write before WAIT.
+    Mark,
+    /// How many replicas have everything before it.
+    Wait,
 }
 
 /// One SKU: its frames, its slot, and the channel of its events.
@@ -94,8 +108,7 @@ struct SkuAt {
     steps: SkuSteps,
     slot: u16,
     channel: String,
-    /// `None` until a node has answered for it.
-    home: Option<Home>,
+    home: Home,
 }
 
 /// One node.
@@ -112,13 +125,12 @@ struct Node {
     breaker: Breaker,
     /// It said that it takes no writes: nothing new goes to it, and it is greeted again once it has answered all.
     is_retired: bool,
-    /// Run and replication of the server as it was first met, or was trusted last.
-    trusted: Option<(IdText, IdText)>,
-    /// First greeted then.
-    met_at: Option<Mono>,
-    /// It is another one since: it may lack grants that were acknowledged. It is asked
-    /// what it has, but for no grant and no step of an order.
-    has_changed: bool,
+    /// How often its link became ready.
+    greetings: u64,
+    /// The server that it is, and when it was met first.
+    met: Option<(HomeId, Mono)>,
+    /// What waits for its replicas.
+    batch: Batch,
 }
 
 /// What a desk counted.
@@ -148,6 +160,8 @@ pub struct DeskCounts {
     pub broken: u64,
     /// Draws of tokens of which nobody knows whether they were carried out (`LIMITER_RESULT_UNKNOWN`).
     pub draws_unknown: u64,
+    /// Answers that too few replicas had in time: unknown.
+    pub unreplicated: u64,
 }
 
 /// See the module.
@@ -159,6 +173,7 @@ pub struct Desk {
     routes: Routes,
     answers: VecDeque<(Addr, Answer)>,
     news: VecDeque<News>,
+    grants: VecDeque<Offer>,
     rng: Rng,
     tokens: u64,
     /// The slot map is asked for then.
@@ -177,7 +192,7 @@ impl Desk {
                 slot: resp::key_slot(channel.as_bytes()),
                 steps,
                 channel,
-                home: None,
+                home: Home::default(),
             }
         });
         let routes = Routes::new(config.is_cluster);
@@ -187,6 +202,7 @@ impl Desk {
             routes,
             answers: VecDeque::with_capacity(LINK_SENT_MAX),
             news: VecDeque::new(),
+            grants: VecDeque::new(),
             rng: Rng::new(config.seed),
             tokens: 0,
             refresh_at: Mono(0),
@@ -229,12 +245,6 @@ impl Desk {
         })
     }
 
-    /// True when the server of `sku` is not the one that was trusted.
-    pub fn has_changed(&self, sku: SkuKey) -> bool {
-        let node = self.sku_of(sku).and_then(|place| self.node_of(place));
-        node.is_some_and(|index| self.nodes[index].has_changed)
-    }
-
     /// How often a breaker of this desk opened, and whether one is open now.
     pub fn breakers(&self) -> (u64, bool) {
         let breakers = self.nodes.iter().map(|node| &node.breaker);
@@ -250,23 +260,17 @@ impl Desk {
         })
     }
 
-    /// Servers that are not those that were trusted: another run, another history of writes, or a new master for which
-    /// the one before it does not vouch. No grant is asked of them until [`Self::trust`].
+    /// Servers that have a SKU's slot and not its books: another run, another history of writes, or a new master for
+    /// which the one before it does not vouch. No grant is asked of them until the books are mended.
     pub fn changed(&self) -> impl Iterator<Item = (&Endpoint, &ServerFacts)> {
         let nodes = self.nodes.iter().enumerate();
-        let changed = nodes.filter(|(index, node)| node.has_changed || self.is_stranger(*index));
+        let changed = nodes.filter(|(index, _)| self.is_stranger(*index));
         changed.map(|(_, node)| (&node.endpoint, node.link.facts()))
     }
 
-    /// From here on the server at that address is trusted as it is: what it lost was counted and mended.
-    pub fn trust(&mut self, endpoint: &Endpoint) {
-        if let Some(index) = self.index_at(endpoint) {
-            let node = &mut self.nodes[index];
-            let facts = node.link.facts();
-            node.trusted = Some((facts.run_id, facts.replication_id));
-            node.has_changed = false;
-            self.settle(index);
-        }
+    /// The next grant that was told, with [`DeskConfig::remembers`].
+    pub fn next_grant(&mut self) -> Option<Offer> {
+        self.grants.pop_front()
     }
 
     /// The next answer, and who asked; every ask gets one.
@@ -330,9 +334,11 @@ impl Desk {
         let Some(sku) = self.sku_of(flight.ask.op.sku()) else {
             return self.end(&flight, Outcome::Failed(Failure::UnknownSku));
         };
-        if needs_trust(&flight.ask.op) {
+        let needs = needs_trust(&flight.ask.op);
+        if needs || matches!(flight.ask.op, LedgerOp::Lookup(_)) {
             match self.standing(now, sku, index, flight.is_asking, fx) {
                 Standing::Fine => {}
+                Standing::Changed if !needs => {} // what is there may be found
                 Standing::Open if self.nodes[index].parked.len() < LINK_SENT_MAX => {
                     self.nodes[index].parked.push_back(flight);
                     return;
@@ -358,9 +364,16 @@ impl Desk {
             });
             debug_assert!(asking.is_ok(), "there was room");
         }
-        let sent = node.link.send(now, Sent::Ask(flight), fx, |out| {
-            steps.push(&flight.ask.op, out);
-        });
+        let here = node.link.facts().home();
+        let sent = node
+            .link
+            .send(now, Sent::Ask(flight), fx, |out| match &flight.ask.op {
+                LedgerOp::Open(open) => steps.push_open(open, &here, out),
+                op => steps.push(op, out),
+            });
+        if sent.is_ok() {
+            node.batch.asked(sku);
+        }
         match sent {
             Ok(()) if flight.hops == 0 => self.counts.asks += 1,
             Ok(()) => self.counts.resends += 1,
@@ -398,9 +411,9 @@ impl Desk {
             loading: 0,
             breaker: Breaker::new(self.config.breaker),
             is_retired: false,
-            trusted: None,
-            met_at: None,
-            has_changed: false,
+            greetings: 0,
+            met: None,
+            batch: Batch::default(),
         });
         Some(self.nodes.len() - 1)
     }
@@ -416,6 +429,10 @@ impl Desk {
             Sent::Load(script) => self.loaded(now, index, script, value, fx),
             Sent::Slots => self.slots_came(now, index, value, fx),
             Sent::Pull(sku, pull) => self.pulled(now, index, (sku, pull), value, fx),
+            Sent::Books(sku) => self.books_came(now, index, sku, Some(value), fx),
+            Sent::Named(sku) => self.named(now, index, sku, Some(value), fx),
+            Sent::Mark => self.marked(now, index, value, fx),
+            Sent::Wait => self.waited(index, value),
             Sent::HomeSlot(sku) => self.home_slot_came(index, sku, value),
             Sent::HomeRole { sku, about } => {
                 self.home_role_came(now, index, (sku, about), Some(value), fx);
@@ -443,16 +460,19 @@ impl Desk {
         match reply::answer(Asked::of(&flight.ask.op), ids_above, value) {
             Ok(decided) => {
                 if let Some(sku) = sku {
-                    self.heard_from(now, sku, index);
+                    let sold_out = match decided.answer {
+                        LedgerAnswer::SoldOut { epoch } => Some(epoch),
+                        _ => decided.sells_out,
+                    };
+                    self.heard_from(now, sku, index, sold_out);
                 }
                 // A server that may lack grants cannot say that there is none.
                 let is_hollow = matches!(decided.answer, LedgerAnswer::NotFound)
-                    && sku.is_some_and(|sku| self.is_doubted(sku, index));
-                let outcome = match is_hollow {
-                    true => Outcome::Failed(Failure::Frozen),
-                    false => Outcome::Done(decided.answer),
-                };
-                self.end(&flight, outcome);
+                    && sku.is_some_and(|sku| !self.is_fine(sku, index));
+                match is_hollow {
+                    true => self.end(&flight, Outcome::Failed(Failure::Frozen)),
+                    false => self.decided(index, flight, &decided),
+                }
                 if let Some(epoch) = decided.sells_out {
                     self.hint(flight.ask.op.sku(), epoch);
                 }

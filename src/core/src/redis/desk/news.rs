@@ -9,14 +9,16 @@ use crate::port::Effects;
 use crate::redis::endpoint::Endpoint;
 use crate::redis::lease::{BudgetStep, BudgetTold, LeaseSteps};
 use crate::redis::link::fault::LinkFault;
+use crate::redis::link::greeting::HomeId;
+use crate::redis::offer::{Offer, Offered};
 use crate::redis::reply::{self, ShapeFault};
 use crate::redis::script::Script;
-use crate::redis::step::StepPlan;
+use crate::redis::step::{StepPlan, Stock};
 use crate::time::{Now, WallMs};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use weir_proto::ids::{SkuKey, UserId};
+use weir_proto::ids::{ReservationId, SkuKey, UserId};
 use weir_proto::resp::Value;
 
 /// One piece of news.
@@ -37,10 +39,12 @@ pub enum News {
     Page(Box<SkuPage>),
     /// A page of the outbox that was pulled.
     Outbox(Box<OutboxFound>),
-    /// Units that had gathered were made sellable, or there were none.
-    Reopened(SkuKey),
     /// What a step at a bucket came to.
     Budget(SkuKey, BudgetTold),
+    /// A step that was pulled: done, or there was nothing to do.
+    Stepped(SkuKey, Pull),
+    /// What an offer came to.
+    Offered(SkuKey, ReservationId, Offered),
     /// What was pulled did not come and will not; a step may have been taken.
     PullLost(SkuKey, Pull),
 }
@@ -66,6 +70,14 @@ pub enum Pull {
     Reopen,
     /// A step at its bucket; only [`Desk::step_budget`] sends it.
     Budget(BudgetStep),
+    /// No new reservation until [`Pull::Rehome`]: the books are not those of the server that has the slot.
+    Fence,
+    /// The books were mended: they are right here from now on.
+    Rehome,
+    /// All units that were ever put on sale, behind a fence.
+    Restore(Stock),
+    /// A reservation that may have been lost; sent by [`Desk::offer`].
+    Offer(ReservationId),
 }
 
 /// A page of the outbox.
@@ -107,6 +119,14 @@ pub struct PageState {
     pub cursor: u64,
     /// Users of this page.
     pub winners: Vec<UserId>,
+    /// The server where the books are right.
+    pub home: HomeId,
+    /// The server that keeps them fenced, and since when; empty: none does.
+    pub fence: (HomeId, WallMs),
+    /// Redis' time.
+    pub now: WallMs,
+    /// All reservations granted before have an order.
+    pub ordered_before: WallMs,
 }
 
 impl Desk {
@@ -131,11 +151,14 @@ impl Desk {
         let Some(index) = self.node_of(place) else {
             return false;
         };
-        let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
-        // What an untrusted server has pending, or gathered, is not acted upon.
-        if node.is_retired || (node.has_changed && !matches!(pull, Pull::Snapshot { .. })) {
+        // What a server without the books has pending, or gathered, is not acted upon.
+        let acts = matches!(pull, Pull::Outbox { .. } | Pull::Reopen);
+        if self.nodes[index].is_retired || (acts && !self.is_fine(place, index)) {
             return false;
         }
+        let heard = self.epoch_of(place);
+        let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
+        let here = node.link.facts().home();
         let sent = node
             .link
             .send(now, Sent::Pull(place as u16, pull), fx, |out| match pull {
@@ -146,6 +169,10 @@ impl Desk {
                 Pull::Outbox { from, skip } => steps.push_outbox(from, skip, OUTBOX_PAGE, out),
                 Pull::Reopen => steps.push_reopen(out),
                 Pull::Budget(_) => debug_assert!(false, "it has frames of its own"),
+                Pull::Fence => steps.push_fence(&here, heard, out),
+                Pull::Rehome => steps.push_rehome(None, &here, heard, out),
+                Pull::Restore(stock) => steps.push_restore(&here, &stock, heard, out),
+                Pull::Offer(_) => debug_assert!(false, "an offer has its own way"),
             });
         sent.is_ok()
     }
@@ -171,6 +198,27 @@ impl Desk {
         }
         let sent = Sent::Pull(place as u16, Pull::Budget(step));
         let sent = node.link.send(now, sent, fx, |out| steps.push(&step, out));
+        sent.is_ok()
+    }
+
+    /// Puts in a reservation that the server of its SKU may have lost. One answer comes as news: [`News::Offered`], or
+    /// [`News::PullLost`]. False: it cannot be sent now.
+    pub fn offer(&mut self, now: Now, offer: &Offer, fx: &mut Effects) -> bool {
+        let Some(place) = self.sku_of(offer.message.sku) else {
+            return false;
+        };
+        let Some(index) = self
+            .node_of(place)
+            .filter(|&index| !self.nodes[index].is_retired)
+        else {
+            return false;
+        };
+        let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
+        let here = node.link.facts().home();
+        let what = Sent::Pull(place as u16, Pull::Offer(offer.message.reservation));
+        let sent = node
+            .link
+            .send(now, what, fx, |out| steps.push_offer(&here, offer, out));
         sent.is_ok()
     }
 
@@ -206,11 +254,19 @@ impl Desk {
         let news = match pull {
             Pull::Snapshot { .. } => snapshot_of(plan, value),
             Pull::Outbox { from, skip } => outbox_of(plan, (from, skip), value),
-            Pull::Reopen => reply::stepped(value).map(|_| News::Reopened(plan.sku)),
             Pull::Budget(step) => step.told(value).map(|told| News::Budget(plan.sku, told)),
+            Pull::Offer(id) => reply::offered(value).map(|end| News::Offered(plan.sku, id, end)),
+            Pull::Reopen | Pull::Fence | Pull::Rehome | Pull::Restore(_) => {
+                reply::stepped(value).map(|_| News::Stepped(plan.sku, pull))
+            }
         };
         match news {
-            Ok(news) => self.news.push_back(news),
+            Ok(news) => {
+                if let News::Page(page) = &news {
+                    self.page_came(now, index, usize::from(place), page.state.as_ref(), fx);
+                }
+                self.news.push_back(news);
+            }
             Err(_) => {
                 self.counts.draws_unknown += u64::from(pull.is_draw());
                 self.pull_lost(place, pull);
@@ -246,12 +302,22 @@ impl Desk {
 }
 
 impl Pull {
-    const fn script(self) -> Script {
+    /// A snapshot without winners.
+    pub(super) const SNAPSHOT: Self = Self::Snapshot {
+        cursor: 0,
+        with_winners: false,
+    };
+
+    pub(super) const fn script(self) -> Script {
         match self {
             Self::Snapshot { .. } => Script::Snapshot,
             Self::Outbox { .. } => Script::Outbox,
             Self::Reopen => Script::Reopen,
             Self::Budget(step) => step.script(),
+            Self::Fence => Script::Fence,
+            Self::Rehome => Script::Rehome,
+            Self::Restore(_) => Script::Restore,
+            Self::Offer(_) => Script::Offer,
         }
     }
 
@@ -270,6 +336,10 @@ fn snapshot_of(plan: &StepPlan, value: &Value<'_>) -> Result<News, ShapeFault> {
             frozen: String::from_utf8_lossy(page.frozen).into_owned(),
             cursor: page.cursor,
             winners: page.winners.collect::<Result<_, _>>()?,
+            home: page.home,
+            fence: page.fence,
+            now: page.now,
+            ordered_before: page.ordered_before,
         })
     });
     Ok(News::Page(Box::new(SkuPage {

@@ -29,6 +29,9 @@ impl fmt::Debug for Auth {
 /// A run id or a replication id: 40 hexadecimal digits (Redis, `INFO`).
 pub type IdText = Text<40>;
 
+/// A server's name for itself in the books that it has: its replication id, `:`, its run id.
+pub type HomeId = Text<81>;
+
 /// Who answers on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ServerFacts {
@@ -175,6 +178,17 @@ impl ServerFacts {
             }
             _ => Err(LinkFault::WrongShape),
         }
+    }
+
+    /// The server's name for itself, which books that were made here carry.
+    pub fn home(&self) -> HomeId {
+        let mut text = [b':'; 81];
+        let replication = self.replication_id.as_bytes();
+        let run = self.run_id.as_bytes();
+        let whole = replication.len() + 1 + run.len();
+        text[..replication.len()].copy_from_slice(replication);
+        text[replication.len() + 1..whole].copy_from_slice(run);
+        Text::new(&text[..whole]).unwrap_or_default()
     }
 
     /// One line of INFO: `name:value`.

@@ -1,0 +1,363 @@
+//! What is known of a SKU beside its server: the grants that were told and have no order yet, and how books that a
+//! failover left behind are mended with them (design §5).
+//!
+//! A server without the books gets a fence; behind it every instance offers the grants that it remembers, and the one
+//! beside the order store offers every row, twice: at once, and when the fence has stood for as long as an old master may
+//! take writes. Then the books get the server's name and sell again, in a larger epoch. What an instance offers later
+//! than that gets a unit if one is free, and is revoked else: it is FAILED then, for everybody who asks. Invariants:
+//! nothing is offered but behind a fence or at home; a grant is forgotten only when the server that has it says that
+//! everything of its time is ordered; no more grants are remembered than `GRANTS_KEPT_MAX`, and none is made beyond.
+
+use crate::limits::{GRANTS_KEPT_MAX, MEND_AGAIN_MS, OFFERS_OUT_MAX};
+use crate::mail::{Addr, Mail, OrderRows, RowsAsk};
+use crate::port::Effects;
+use crate::redis::desk::{Desk, PageState, Pull};
+use crate::redis::link::greeting::HomeId;
+use crate::redis::offer::{Offer, Offered};
+use crate::redis::step::Stock;
+use crate::time::{Mono, Now, WallMs};
+use alloc::collections::{BTreeMap, VecDeque};
+use weir_proto::ids::{ReservationId, SkuKey};
+
+/// What of the last page matters here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    fence: (HomeId, WallMs),
+    now: WallMs,
+    is_there: bool,
+}
+
+/// How far the rows of the order store have been offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    /// Ask for those behind this one.
+    Next(ReservationId),
+    /// Asked for then.
+    Asked(ReservationId, Mono),
+    Done,
+}
+
+/// One run over everything that is to be offered to one server.
+#[derive(Debug)]
+struct Round {
+    here: HomeId,
+    /// Of [`Mending::grants`].
+    grants: VecDeque<ReservationId>,
+    rows_waiting: VecDeque<Offer>,
+    rows: Rows,
+    /// The fence had stood long enough when the rows were begun.
+    is_last: bool,
+    out: BTreeMap<ReservationId, Option<Offer>>,
+    /// What was in their way may have gone; offered again then.
+    later: VecDeque<ReservationId>,
+    again_at: Mono,
+    /// The next step that is no offer may be sent then.
+    step_at: Mono,
+    /// The order store's stock, once it was told.
+    stock: Option<Stock>,
+    /// The fence is known to have heard of every epoch that was shown here.
+    has_fenced: bool,
+    /// It was given to the server: units of a restock that was lost are there for the rows that have them.
+    is_restored: bool,
+}
+
+/// One SKU. See the module.
+#[derive(Debug)]
+pub(super) struct Mending {
+    sku: SkuKey,
+    grants: BTreeMap<ReservationId, Offer>,
+    /// The server that has every grant of them.
+    settled: Option<HomeId>,
+    seen: Seen,
+    round: Option<Round>,
+    /// Grants that were told and could not be kept.
+    pub revoked: u64,
+    /// Books mended.
+    pub mended: u64,
+}
+
+/// What the clerk is, for mending.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// The order store is in this process.
+    pub has_orders: bool,
+    /// How long a fence stands at least.
+    pub freeze_ms: u64,
+    /// What is sold; without its total.
+    pub stock: Stock,
+    /// It was there before, as far as this process knows.
+    pub was_there: bool,
+}
+
+impl Mending {
+    pub fn new(sku: SkuKey) -> Self {
+        Self {
+            sku,
+            grants: BTreeMap::new(),
+            settled: None,
+            seen: Seen::default(),
+            round: None,
+            revoked: 0,
+            mended: 0,
+        }
+    }
+
+    /// True when one grant more could not be remembered.
+    pub fn is_full(&self) -> bool {
+        self.grants.len() >= GRANTS_KEPT_MAX
+    }
+
+    /// Grants that have no order yet, as far as is known.
+    pub fn kept(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// True while the books are being mended, or have to be.
+    pub fn is_mending(&self) -> bool {
+        self.round.is_some()
+    }
+
+    pub fn keep(&mut self, offer: Offer) {
+        self.grants.insert(offer.message.reservation, offer);
+    }
+
+    /// A page of the SKU; `None`: it is not there.
+    pub fn page(&mut self, page: Option<&PageState>, desk: &Desk) {
+        self.seen = page.map_or(Seen::default(), |page| Seen {
+            fence: page.fence,
+            now: page.now,
+            is_there: true,
+        });
+        let is_settled = self.settled.is_some() && self.settled == desk.here(self.sku);
+        if let Some(page) = page.filter(|_| is_settled && desk.is_at_home(self.sku)) {
+            // Numbers grow with time: the oldest comes first.
+            while let Some(first) = self.grants.first_entry()
+                && first.get().message.reserved_at < page.ordered_before
+            {
+                first.remove();
+            }
+        }
+    }
+
+    /// What the order store has.
+    pub fn rows(&mut self, found: &OrderRows, terms: &Terms) {
+        let Some(round) = &mut self.round else {
+            return;
+        };
+        if !matches!(round.rows, Rows::Asked(after, _) if after == found.after) {
+            return; // asked twice
+        }
+        round.stock = Some(Stock {
+            total: found.total,
+            ..terms.stock
+        });
+        round.rows_waiting.extend(found.offers.iter().copied());
+        let last = found.offers.last().map(|offer| offer.message.reservation);
+        round.rows = match last {
+            Some(last) if found.more => Rows::Next(last),
+            _ => Rows::Done,
+        };
+    }
+
+    /// What an offer came to; `None`: it is not known.
+    pub fn offered(&mut self, now: Now, id: ReservationId, end: Option<Offered>) {
+        let Some(round) = &mut self.round else {
+            return;
+        };
+        let Some(row) = round.out.remove(&id) else {
+            return;
+        };
+        match (end, row) {
+            (Some(Offered::Stands), _) | (Some(Offered::Revoked | Offered::Later), Some(_)) => {}
+            (Some(Offered::Revoked), None) => {
+                self.grants.remove(&id);
+                self.revoked += 1;
+            }
+            (Some(Offered::Later), None) => {
+                round.later.push_back(id);
+                round.again_at = now.mono.plus_ms(MEND_AGAIN_MS);
+            }
+            // The server is another one by now, or does not answer.
+            (Some(Offered::Nowhere) | None, _) => self.round = None,
+        }
+    }
+
+    /// A step was done, or is not known to be: the next page says.
+    pub fn stepped(&mut self, now: Now, pull: Pull, is_done: bool) {
+        if let Some(round) = &mut self.round {
+            round.step_at = now.mono;
+            round.is_restored |= is_done && matches!(pull, Pull::Restore(_));
+            // A SKU that was made anew has its fence.
+            round.has_fenced |= is_done && matches!(pull, Pull::Fence | Pull::Restore(_));
+        }
+        if is_done && matches!(pull, Pull::Rehome) {
+            self.mended += 1;
+            self.round = None;
+        }
+    }
+
+    /// Goes on with what is to be done.
+    pub fn turn(&mut self, now: Now, terms: &Terms, desk: &mut Desk, fx: &mut Effects) {
+        let Some(here) = desk.here(self.sku) else {
+            self.round = None;
+            return;
+        };
+        let is_lost = !self.seen.is_there && terms.was_there;
+        let is_at_home = desk.is_at_home(self.sku) && !is_lost;
+        if is_at_home && self.settled == Some(here) {
+            self.round = None;
+            return;
+        }
+        if !is_at_home && !is_lost && desk.stranger(self.sku).is_none() {
+            return; // it is being found out
+        }
+        let asks_rows = terms.has_orders && !is_at_home;
+        if self.round.as_ref().is_none_or(|round| round.here != here) {
+            self.round = Some(Round::new(here, asks_rows, self.grants.keys().copied()));
+        }
+        if !is_at_home && !self.is_fenced(now, is_lost, here, desk, fx) {
+            return;
+        }
+        if let Some(round) = self.round.as_mut().filter(|_| is_at_home) {
+            round.again_at = Mono(0); // nothing is in the way any more
+        }
+        self.send_offers(now, desk, fx);
+        let Some(round) = &mut self.round else {
+            return;
+        };
+        round.ask_rows(now, self.sku, fx);
+        if !round.has_offered_all() {
+            return;
+        }
+        if is_at_home {
+            self.settled = Some(here);
+            self.round = None;
+        } else if terms.has_orders {
+            self.finish(now, terms, desk, fx);
+        }
+    }
+
+    /// Sees to the fence, and to the stock behind it; true: offers may go there.
+    fn is_fenced(
+        &mut self,
+        now: Now,
+        is_lost: bool,
+        here: HomeId,
+        desk: &mut Desk,
+        fx: &mut Effects,
+    ) -> bool {
+        let Some(round) = &mut self.round else {
+            return false;
+        };
+        let is_fenced = self.seen.fence.0 == here && round.has_fenced;
+        let pull = match (is_fenced, is_lost, round.stock) {
+            (true, _, None) => return true,
+            (true, _, Some(_)) if round.is_restored => return true,
+            (false, false, _) => Pull::Fence,
+            (_, _, Some(stock)) => Pull::Restore(stock),
+            // Its stock comes with the first rows.
+            (false, true, None) => {
+                round.ask_rows(now, self.sku, fx);
+                return false;
+            }
+        };
+        if round.step_at <= now.mono && desk.pull(now, self.sku, pull, fx) {
+            round.step_at = now.mono.plus_ms(MEND_AGAIN_MS);
+        }
+        false
+    }
+
+    fn send_offers(&mut self, now: Now, desk: &mut Desk, fx: &mut Effects) {
+        let Some(round) = &mut self.round else {
+            return;
+        };
+        if round.again_at <= now.mono {
+            round.grants.append(&mut round.later);
+        }
+        while round.out.len() < OFFERS_OUT_MAX {
+            let (id, row) = if let Some(row) = round.rows_waiting.front() {
+                (row.message.reservation, Some(*row))
+            } else if let Some(id) = round.grants.front() {
+                (*id, None)
+            } else {
+                return;
+            };
+            // A row and a grant of the same number go one after the other.
+            if round.out.contains_key(&id) {
+                return;
+            }
+            let offer = row.or_else(|| self.grants.get(&id).copied());
+            if let Some(offer) = offer {
+                if !desk.offer(now, &offer, fx) {
+                    return;
+                }
+                round.out.insert(id, row);
+            }
+            match row {
+                Some(_) => drop(round.rows_waiting.pop_front()),
+                None => drop(round.grants.pop_front()),
+            }
+        }
+    }
+
+    /// Everything was offered: the rows once more when the fence has stood long enough, and then the books are right.
+    fn finish(&mut self, now: Now, terms: &Terms, desk: &mut Desk, fx: &mut Effects) {
+        let seen = self.seen;
+        let is_due = seen.fence.1.plus_ms(terms.freeze_ms) <= seen.now;
+        let Some(round) = self.round.as_mut().filter(|_| is_due) else {
+            return;
+        };
+        if !round.is_last {
+            let mut last = Round::new(round.here, true, self.grants.keys().copied());
+            (last.is_last, last.has_fenced) = (true, true);
+            self.round = Some(last);
+            return;
+        }
+        if round.step_at <= now.mono && desk.pull(now, self.sku, Pull::Rehome, fx) {
+            round.step_at = now.mono.plus_ms(MEND_AGAIN_MS);
+        }
+    }
+}
+
+/// Rows that did not come are asked for again.
+const ROWS_AGAIN_MS: u64 = 2_000;
+
+impl Round {
+    fn new(here: HomeId, asks_rows: bool, grants: impl Iterator<Item = ReservationId>) -> Self {
+        Self {
+            here,
+            grants: grants.collect(),
+            rows_waiting: VecDeque::new(),
+            rows: match asks_rows {
+                true => Rows::Next(ReservationId(0)),
+                false => Rows::Done,
+            },
+            is_last: false,
+            out: BTreeMap::new(),
+            later: VecDeque::new(),
+            again_at: Mono(0),
+            step_at: Mono(0),
+            stock: None,
+            has_fenced: false,
+            is_restored: false,
+        }
+    }
+
+    fn ask_rows(&mut self, now: Now, sku: SkuKey, fx: &mut Effects) {
+        let after = match self.rows {
+            Rows::Next(after) if self.rows_waiting.is_empty() => after,
+            Rows::Asked(after, at) if at.plus_ms(ROWS_AGAIN_MS) <= now.mono => after,
+            _ => return,
+        };
+        self.rows = Rows::Asked(after, now.mono);
+        fx.post(Addr::Worker, Mail::RowsAsk(RowsAsk { sku, after }));
+    }
+
+    /// True but for what is tried again later.
+    fn has_offered_all(&self) -> bool {
+        self.rows == Rows::Done
+            && self.rows_waiting.is_empty()
+            && self.grants.is_empty()
+            && self.out.is_empty()
+    }
+}
