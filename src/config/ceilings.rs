@@ -90,3 +90,5 @@ pub const REDIS_SERVERS_MAX: usize = 16;
 pub const NAME_BYTES_MAX: usize = 64;
 /// Ids of activities and SKUs whose reservations lie in Redis: a reservation's number has room for 20 bits of each.
 pub const REDIS_IDS_MAX: u64 = (1 << 20) - 1;
+/// Largest version of the budgets: whole in every program that may read it.
+pub const BUDGET_VERSION_MAX: u64 = (1 << 53) - 1;

@@ -2,26 +2,21 @@
 //!
 //! Called by [`super::redis`].
 
+use super::ceilings::NAME_BYTES_MAX;
 use super::document::Section;
 use super::plan::{LeasePlan, LimiterPlan};
 use super::redis::desk;
 use std::path::Path;
 use weir_core::limits::INSTANCE_BYTES_MAX;
 
+const _: () = assert!(NAME_BYTES_MAX <= INSTANCE_BYTES_MAX);
+
 /// `None`: something is wrong and reported.
 pub fn leases(section: &Section<'_, '_>, dir: &Path) -> Option<LeasePlan> {
     let weight = section.number("weight") as u32; // at most 1,000
     let weights = section.number("weights") as u32; // at most a million
+    let version = section.number("budget_version");
     let instance = section.optional_text("instance");
-    let is_name = |name: &String| {
-        (1..=INSTANCE_BYTES_MAX).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
-    };
-    if instance.as_ref().is_some_and(|name| !is_name(name)) {
-        section.wrong(
-            "instance",
-            format!("must be 1 to {INSTANCE_BYTES_MAX} visible ASCII characters"),
-        );
-    }
     if weight > weights && !section.is_wrong() && weights > 1 {
         section.wrong(
             "weights",
@@ -39,6 +34,7 @@ pub fn leases(section: &Section<'_, '_>, dir: &Path) -> Option<LeasePlan> {
     };
     (!section.is_wrong()).then_some(LeasePlan {
         instance,
+        version,
         weight,
         weights: weights.max(weight),
         limiter,

@@ -147,6 +147,8 @@ pub struct RedisPlan {
 pub struct LeasePlan {
     /// The name under which this instance draws; `None`: made of the host's name and the port.
     pub instance: Option<String>,
+    /// Of the budgets and `weights`; an older one is not taken.
+    pub version: u64,
     /// Its share of the demand, 1..=1000.
     pub weight: u32,
     /// The sum over all instances, at least `weight`.

@@ -443,6 +443,14 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "limiter",
+        "budget_version",
+        Kind::Integer(1, BUDGET_VERSION_MAX),
+        Default::Is("1"),
+        "2",
+        "The version of activity.sku.budget and limiter.weights: raise it when you change one of them. A bucket takes no older one, and the same one changes nothing; an instance with an older one follows what holds.",
+    ),
+    key(
+        "limiter",
         "weight",
         Kind::Integer(1, 1000),
         Default::Is("1"),
@@ -1135,7 +1143,7 @@ pub const KEYS: &[Key] = &[
         Kind::Rate,
         Default::Is("\"40000/s\""),
         "\"5000/s\"",
-        "How many submits may ask the ledger, over all shards: what the disk can take. More are answered 503.",
+        "How many submits may ask the ledger, over all shards, and over all instances of a stock in Redis: what the disk can take. More are answered 503.",
     ),
     key(
         "activity.sku",

@@ -20,6 +20,7 @@ pub(super) fn leases(plan: &LeasePlan, port: u16) -> Result<LeaseConfig, ServeEr
     let named = plan.instance.clone();
     Ok(LeaseConfig {
         instance: named.unwrap_or_else(|| default_name(host.trim(), port)),
+        version: plan.version,
         weight: plan.weight,
         weights: plan.weights,
         limiter,

@@ -77,6 +77,7 @@ impl Director {
             boot: self.remote.boots,
             seed: self.rng.next_u64(),
             leases: LeaseConfig {
+                version: 1,
                 instance: format!("machine-{machine}"),
                 weight: 1,
                 weights: u32::from(redis.machines),

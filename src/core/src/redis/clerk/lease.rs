@@ -35,6 +35,8 @@ const LIMITER_CONNECTS: u64 = 1 << 48;
 pub struct LeaseConfig {
     /// The same over restarts and no other's, 1..=64 visible ASCII bytes.
     pub instance: String,
+    /// Of the sale's budgets and `weights`: a bucket takes no older one.
+    pub version: u64,
     /// Its share of demand, 1..=1000.
     pub weight: u32,
     /// The sum over all instances, `weight`..=[`crate::limits::BUCKET_WEIGHTS_MAX`].
@@ -62,6 +64,8 @@ struct Line {
     is_open: bool,
     /// Another process draws under this instance's name, or the bucket remembers no more instances.
     is_refused: bool,
+    /// A shard has drawn: a process that only makes orders has none that does.
+    is_asked: bool,
     /// There is something to sell, and a server to ask for it.
     is_served: bool,
     /// The buckets' server could be asked at the last look.
@@ -89,11 +93,11 @@ impl Leases {
         });
         let lines = config.plans.iter().map(|plan| {
             let of_sale = config.sale.sku(plan.sku);
-            let (activity, spec) = of_sale.expect("each plan is of a SKU of the sale");
+            let (_, spec) = of_sale.expect("each plan is of a SKU of the sale");
             let (rate, shards) = (spec.budget, config.shards_count);
             let book = LeaseBook::new(now.mono, config.boot, rate, shards);
             let own = LeasePolicy {
-                version: activity.version,
+                version: leases.version,
                 rate,
                 weights: leases.weights,
             };
@@ -110,6 +114,7 @@ impl Leases {
                 return_out: false,
                 is_open: false,
                 is_refused: false,
+                is_asked: false,
                 is_served: false,
                 was_reachable: false,
             }
@@ -143,6 +148,7 @@ impl Leases {
     /// Answers a shard's draw from what is there.
     pub fn draw(&mut self, now: Now, draw: &LeaseDraw) -> Option<LeaseGrant> {
         let line = self.find(draw.sku)?;
+        line.is_asked = true;
         if !line.is_served {
             let nothing = Prepaid {
                 tokens: 0,
@@ -358,6 +364,7 @@ impl Line {
         }
         // Without a bucket there is nothing to draw; whoever finds it missing sets the policy first.
         if self.is_served
+            && self.is_asked
             && self.is_open
             && let Some(draw) = self.pool.want(now.mono)
             && !desk.step_budget(now, &self.frames, BudgetStep::Draw(draw), fx)
