@@ -163,6 +163,13 @@ pub fn read_password(path: &Path) -> Result<String, KeyFileError> {
 /// # Errors
 /// As [`read_secret`].
 pub fn read_token(path: &Path) -> Result<OpsToken, KeyFileError> {
+    read_token_text(path).map(|text| OpsToken::new(text.as_bytes()))
+}
+
+/// As [`read_token`], for whoever presents it: the text itself.
+/// # Errors
+/// As [`read_secret`].
+pub fn read_token_text(path: &Path) -> Result<String, KeyFileError> {
     let text = read_guarded(path)?;
     let is_token = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&text.len())
         && text.iter().all(u8::is_ascii_graphic);
@@ -172,7 +179,7 @@ pub fn read_token(path: &Path) -> Result<OpsToken, KeyFileError> {
             why: Why::NotAToken,
         });
     }
-    Ok(OpsToken::new(&text))
+    Ok(text.iter().map(|&byte| char::from(byte)).collect()) // visible ASCII
 }
 
 /// The file's text without white space at its ends, after the checks of type, mode and length.

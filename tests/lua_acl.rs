@@ -9,9 +9,11 @@ use redis_part::Redis;
 use weir_core::ask::*;
 use weir_core::limit::gcra::Rate;
 use weir_core::limit::lease::{LeaseDraw, LeaseReturn, ShardId};
-use weir_core::order::contract::Money;
+use weir_core::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
 use weir_core::redis::lease::{LeasePolicy, LeaseSteps};
-use weir_core::redis::step::{SkuSteps, StepPlan};
+use weir_core::redis::link::greeting::HomeId;
+use weir_core::redis::offer::Offer;
+use weir_core::redis::step::{SkuSteps, StepPlan, Stock};
 use weir_core::time::WallMs;
 use weir_proto::ids::*;
 
@@ -50,6 +52,26 @@ fn named(id: u64) -> ReservationRef {
     ReservationRef {
         sku: SKU,
         reservation: ReservationId(id),
+    }
+}
+
+fn granted(user: u64) -> Offer {
+    Offer {
+        message: OrderMessage {
+            version: ORDER_MESSAGE_VERSION,
+            reservation: ReservationId(40),
+            sku: SKU,
+            user: UserId(user),
+            quantity: 1,
+            request_id: RequestId::new(b"request-7").unwrap(),
+            unit_price: Money {
+                minor: 100,
+                currency: *b"CNY",
+            },
+            reserved_at: WallMs(1_796_000_000_000),
+        },
+        nonce: Nonce::new(b"seven"),
+        state: ReservationState::Reserved,
     }
 }
 
@@ -110,6 +132,17 @@ fn everything_once(wire: &mut Wire) -> Vec<String> {
     replies.push(wire.run(|out| steps.push_freeze("failover", out)));
     replies.push(wire.run(|out| steps.push_thaw(5, out)));
     replies.push(wire.run(|out| steps.push_snapshot(0, 10, out)));
+    let here = HomeId::new(b"here:now").unwrap();
+    let stock = Stock {
+        total: 9,
+        quantity_max: 1,
+        once_per_activity: false,
+    };
+    replies.push(wire.run(|out| steps.push_fence(&here, 5, out)));
+    replies.push(wire.run(|out| steps.push_restore(&here, &stock, 5, out)));
+    replies.push(wire.run(|out| steps.push_offer(&here, &granted(7), out)));
+    replies.push(wire.run(|out| steps.push_rehome(None, &here, 5, out)));
+    replies.push(wire.run(|out| steps.push_mark(out)));
     let leases = LeaseSteps::new(SKU, "host");
     let policy = LeasePolicy {
         version: 1,
@@ -158,7 +191,11 @@ fn the_permissions_of_the_readme_are_enough_and_each_is_needed() {
     let mut wire = Wire::as_user(redis.connect(), "weir", "secret");
     assert_eq!(everything_once(&mut wire), Vec::<String>::new());
     let heard = admin.ask(&["XLEN", "{a1:s1}:events"]);
-    assert_eq!(heard, Reply::Integer(3), "sold out, reopened, thawed");
+    assert_eq!(
+        heard,
+        Reply::Integer(4),
+        "sold out, reopened, thawed, at home again"
+    );
     for rule in rules.iter().filter(|rule| rule.starts_with('+')) {
         if *rule == "+publish" || *rule == "+script|load" || *rule == "+hdel" {
             continue; // only a hint; used when connecting; forgets an operator's request of the day before

@@ -10,6 +10,7 @@ use redis_part::Redis;
 use weir_core::ask::*;
 use weir_core::limits::{OPS_REMEMBERED_MAX, OPS_REMEMBERED_MS, UNITS_MAX};
 use weir_core::order::contract::Money;
+use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::script::Script;
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::time::WallMs;
@@ -168,7 +169,7 @@ fn no_refusal_of_the_ledger_writes_anything() {
     operators(&mut scene);
     pauses(&mut scene);
     sold_out(&mut scene);
-    assert_eq!(scene.count, 53);
+    assert_eq!(scene.count, 56);
 }
 
 fn never_opened(scene: &mut Scene) {
@@ -191,6 +192,10 @@ fn never_opened(scene: &mut Scene) {
     scene.writes_nothing(&[7], |out| steps.push_freeze("why", out));
     scene.writes_nothing(&[7], |out| steps.push_thaw(0, out));
     scene.writes_nothing(&[7], |out| steps.push_snapshot(0, 10, out));
+    let here = HomeId::new(b"here:now").unwrap();
+    scene.writes_nothing(&[7], |out| steps.push_fence(&here, 1, out));
+    scene.writes_nothing(&[7], |out| steps.push_rehome(None, &here, 1, out));
+    scene.writes_nothing(&[7], |out| steps.push_mark(out));
 }
 
 fn requests(scene: &mut Scene) {

@@ -5,6 +5,7 @@
 
 pub mod bench;
 mod config;
+mod ctl;
 pub mod demo;
 mod export;
 mod init;
@@ -44,6 +45,7 @@ enum Command {
     Keygen(keygen::KeygenArgs),
     Ticket(ticket::TicketArgs),
     Config(config::ConfigArgs),
+    Ctl(ctl::CtlArgs),
     Reconcile(reconcile::ReconcileArgs),
     Export(export::ExportArgs),
     Bench(Box<bench::BenchArgs>),
@@ -63,6 +65,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Keygen(args) => keygen::run(&args),
         Command::Ticket(args) => ticket::run(&args),
         Command::Config(args) => config::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
         Command::Reconcile(args) => reconcile::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -345,8 +345,9 @@ fn ops(section: &Section<'_, '_>, dir: &Path, public: std::net::SocketAddr) -> O
             "is the public listener's address too; the two need different ports",
         );
     }
-    let token = token_file.and_then(|path| {
-        let token = keys::read_token(&dir.join(path));
+    let token_file = token_file.map(|path| dir.join(path));
+    let token = token_file.as_ref().and_then(|path| {
+        let token = keys::read_token(path);
         token
             .map_err(|error| section.wrong("token_file", error.to_string()))
             .ok()
@@ -354,6 +355,7 @@ fn ops(section: &Section<'_, '_>, dir: &Path, public: std::net::SocketAddr) -> O
     OpsPlan {
         listen,
         token,
+        token_file,
         audit_log,
     }
 }

@@ -123,6 +123,8 @@ pub struct OpsPlan {
     pub listen: SocketAddr,
     /// What every request must carry; `None` only on loopback.
     pub token: Option<OpsToken>,
+    /// Where it was read.
+    pub token_file: Option<PathBuf>,
     /// Where changes are recorded.
     pub audit_log: PathBuf,
 }

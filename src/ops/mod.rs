@@ -27,6 +27,7 @@ mod tickets;
 
 pub use audit::{AuditError, AuditLog};
 pub use guard::TokenNeeded;
+pub use steps::BooksAt;
 
 use self::conns::{Conns, Phase};
 use self::entropy::Entropy;
@@ -77,6 +78,8 @@ pub struct OpsConfig {
     pub parts: Vec<Addr>,
     /// Further samples for `/metrics`.
     pub sources: Vec<Source>,
+    /// Where the books are, which some steps are about.
+    pub books: BooksAt,
     /// Where steps are written down.
     pub audit: AuditLog,
     /// Each dimension's rule as the shards were started with it.
@@ -178,7 +181,7 @@ impl OpsListener {
             conns: Conns::new(OPS_CONNS_MAX),
             gather: Gather::new(&config.parts),
             // Ids of different runs must not meet: the owner outlives no run, but its mail could.
-            steps: Steps::new(config.audit, config.boot << 32),
+            steps: Steps::new(config.audit, config.boot << 32, config.books),
             rules: config.rules,
             deny: config.deny,
             deny_due: None,

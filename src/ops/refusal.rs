@@ -55,6 +55,12 @@ faults! {
         "This request_id was used for another step of this SKU; use a new one.";
     /// Never opened.
     NotOpen = Forbidden, NotOpen, "The SKU was never opened, so this step is not possible; open it first.";
+    /// Freeze, thaw and rebuild are for a ledger that can be lost by others.
+    NotInRedis = BadRequest, InvalidArgument,
+        "The ledger is embedded here: nothing of it is frozen or rebuilt. Use POST .../mode with QUEUE_ONLY, or `weir reconcile`.";
+    /// Rebuild where there are no orders.
+    OrdersElsewhere = BadRequest, InvalidArgument,
+        "The orders are made by another process: send this to the ops listener of `weir worker`.";
     /// Too many units.
     Quantity = BadRequest, InvalidArgument, "So many units cannot be put on sale.";
     /// The ledger remembers as many steps of this SKU as it can.

@@ -12,6 +12,9 @@ pub(super) enum Action {
     Close,
     Mode,
     Restock,
+    Freeze,
+    Thaw,
+    Rebuild,
 }
 
 impl Action {
@@ -21,6 +24,9 @@ impl Action {
             Self::Close => "close",
             Self::Mode => "mode",
             Self::Restock => "restock",
+            Self::Freeze => "freeze",
+            Self::Thaw => "thaw",
+            Self::Rebuild => "rebuild",
         }
     }
 }
@@ -96,6 +102,9 @@ impl Route {
                         Some("close") => Self::Step(key, Action::Close),
                         Some("mode") => Self::Step(key, Action::Mode),
                         Some("restock") => Self::Step(key, Action::Restock),
+                        Some("freeze") => Self::Step(key, Action::Freeze),
+                        Some("thaw") => Self::Step(key, Action::Thaw),
+                        Some("rebuild") => Self::Step(key, Action::Rebuild),
                         Some(_) => return None,
                     }
                 }
@@ -170,6 +179,10 @@ mod tests {
             (
                 "/ops/v1/activities/7/skus/8/restock",
                 Some(Route::Step(key, Action::Restock)),
+            ),
+            (
+                "/ops/v1/activities/7/skus/8/rebuild",
+                Some(Route::Step(key, Action::Rebuild)),
             ),
         ] {
             assert_eq!(Route::of(path.as_bytes()), route, "{path}");

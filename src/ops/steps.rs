@@ -15,7 +15,7 @@ use weir_core::ask::{
     Restock, SetMode,
 };
 use weir_core::limits::UNITS_MAX;
-use weir_core::mail::{Addr, Mail};
+use weir_core::mail::{Addr, Mail, MendAsk, MendWish};
 use weir_core::port::{ConnId, Effects};
 use weir_core::sale::Sale;
 use weir_core::time::{Mono, Now};
@@ -42,6 +42,19 @@ pub(super) struct Steps {
     audit: AuditLog,
     pending: Vec<Pending>,
     next_id: u64,
+    books: BooksAt,
+}
+
+/// Where the books are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BooksAt {
+    /// In this process.
+    Here,
+    /// In Redis.
+    Redis {
+        /// The orders are made by this process.
+        makes_orders: bool,
+    },
 }
 
 #[derive(Serialize)]
@@ -55,9 +68,10 @@ struct Done {
 
 impl Steps {
     /// `first_id`: above every id of an earlier run, so that a late answer of one is nobody's.
-    pub(super) fn new(audit: AuditLog, first_id: u64) -> Self {
+    pub(super) fn new(audit: AuditLog, first_id: u64, books: BooksAt) -> Self {
         Self {
             audit,
+            books,
             pending: Vec::with_capacity(STEPS_MAX),
             next_id: first_id,
         }
@@ -77,7 +91,7 @@ impl Steps {
         conn: ConnId,
         fx: &mut Effects,
     ) -> Result<(), Refusal> {
-        let op = ledger_op(sale, &step)?;
+        let wanted = wanted(sale, self.books, &step)?;
         if self.pending.len() >= STEPS_MAX {
             return Err(Fault::Busy.into());
         }
@@ -95,13 +109,21 @@ impl Steps {
             due,
             forgotten: now.mono.plus_ms(STEP_FORGOTTEN_MS),
         });
-        let ask = Ask {
-            from: Addr::Ops,
-            id,
-            deadline: due,
-            op,
+        let mail = match wanted {
+            Wanted::Op(op) => Mail::Ask(Ask {
+                from: Addr::Ops,
+                id,
+                deadline: due,
+                op,
+            }),
+            Wanted::Mending(wish) => Mail::MendAsk(MendAsk {
+                id,
+                deadline: due,
+                sku: step.sku,
+                wish,
+            }),
         };
-        fx.post(Addr::Owner, Mail::Ask(ask));
+        fx.post(Addr::Owner, mail);
         Ok(())
     }
 
@@ -192,6 +214,32 @@ fn result(outcome: Outcome) -> Result<Books, Refusal> {
     Err(fault.into())
 }
 
+/// What a step asks the owner for.
+enum Wanted {
+    Op(LedgerOp),
+    Mending(MendWish),
+}
+
+fn wanted(sale: &Sale, books: BooksAt, step: &Step) -> Result<Wanted, Refusal> {
+    let wish = match step.action {
+        Action::Freeze => MendWish::Freeze,
+        Action::Thaw => MendWish::Thaw,
+        Action::Rebuild => MendWish::Rebuild,
+        _ => return ledger_op(sale, step).map(Wanted::Op),
+    };
+    sale.sku(step.sku).ok_or(Fault::UnknownSku)?;
+    match (books, wish) {
+        (BooksAt::Here, _) => Err(Fault::NotInRedis.into()),
+        (
+            BooksAt::Redis {
+                makes_orders: false,
+            },
+            MendWish::Rebuild,
+        ) => Err(Fault::OrdersElsewhere.into()),
+        (BooksAt::Redis { .. }, wish) => Ok(Wanted::Mending(wish)),
+    }
+}
+
 fn ledger_op(sale: &Sale, step: &Step) -> Result<LedgerOp, Refusal> {
     let (_, sku) = sale.sku(step.sku).ok_or(Fault::UnknownSku)?;
     let target = OpsRef {
@@ -209,6 +257,9 @@ fn ledger_op(sale: &Sale, step: &Step) -> Result<LedgerOp, Refusal> {
         (Action::Mode, Some(mode), _) => LedgerOp::SetMode(SetMode { target, mode }),
         (Action::Restock, _, Some(units)) => LedgerOp::Restock(Restock { target, units }),
         (Action::Mode, None, _) => return Err(JsonError::missing("mode").into()),
+        (Action::Freeze | Action::Thaw | Action::Rebuild, ..) => {
+            return Err(Fault::NotInRedis.into());
+        }
         (Action::Restock, _, None) => return Err(JsonError::missing("units").into()),
     })
 }
@@ -229,7 +280,9 @@ pub(super) fn read(
     body: &[u8],
 ) -> Result<Step, JsonError> {
     let names: &[&str] = match action {
-        Action::Open | Action::Close => &["request_id", "actor"],
+        Action::Open | Action::Close | Action::Freeze | Action::Thaw | Action::Rebuild => {
+            &["request_id", "actor"]
+        }
         Action::Mode => &["request_id", "actor", "mode"],
         Action::Restock => &["request_id", "actor", "units"],
     };

@@ -25,7 +25,7 @@ use crate::config::{Footprint, LogTarget, Plan, RedisPlan};
 use crate::deny::DenyBook;
 use crate::log::LogWriter;
 use crate::ops::limits::OPS_CONNS_MAX;
-use crate::ops::{AuditLog, OpsConfig, OpsListener};
+use crate::ops::{AuditLog, BooksAt, OpsConfig, OpsListener};
 use crate::orders::store::OrderStore;
 use crate::store::{DirLock, LedgerStore};
 use std::fs::OpenOptions;
@@ -300,6 +300,12 @@ fn ops_config(
         keys: Arc::clone(&plan.shard.keys),
         entropy: crate::ops::entropy::Entropy::new(crate::keys::random().map_err(random)?),
         parts,
+        books: match plan.redis {
+            Some(_) => BooksAt::Redis {
+                makes_orders: plan.shard.role.makes_orders(),
+            },
+            None => BooksAt::Here,
+        },
         sources: sources::sources(hall.kind, &hall.stats, &hall.shard_stats, &hall.post),
         audit,
         rules: [

@@ -285,6 +285,7 @@ impl Bench {
     ) -> Self {
         let listen: SocketAddr = listen.parse().unwrap();
         let ops = OpsListener::new(OpsConfig {
+            books: weir::ops::BooksAt::Here,
             listen,
             token,
             sale: sale(),

@@ -159,6 +159,8 @@ pub const PULL_AGAIN_MS: u64 = 50;
 pub const OUTBOX_PAGE: u32 = 64;
 /// The outbox is looked at so often; an order is made so much later at most.
 pub const OUTBOX_POLL_MS: u64 = 50;
+/// Operators' wishes that the clerk has at once.
+pub const CLERK_WISHES_MAX: usize = 64;
 /// Grants of one SKU that an instance remembers until their orders exist: some 16 MiB at most. None is made beyond.
 pub const GRANTS_KEPT_MAX: usize = 64 * 1024;
 /// Offers of one SKU that are out at once while its books are mended.

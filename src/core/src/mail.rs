@@ -3,7 +3,7 @@
 //! Parts and their mailboxes are named by [`Addr`]. A message between two parts keeps its order. Capacities of the
 //! boxes are in `limits`; askers bound what they have outstanding, so a box that is full is a named refusal.
 
-use crate::ask::{Answer, Ask};
+use crate::ask::{Answer, Ask, AskId};
 use crate::journal::{Batch, BatchResult, Image};
 use crate::limit::deny::{DenyList, UserHash};
 use crate::limit::dimension::Dim;
@@ -16,6 +16,7 @@ use crate::record::AdmissionRecord;
 use crate::redis::endpoint::Endpoint;
 use crate::redis::offer::Offer;
 use crate::stats::Stats;
+use crate::time::Mono;
 use crate::view::SkuView;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -79,6 +80,30 @@ pub struct Resolved {
     pub endpoint: Endpoint,
     /// Its first address; `None`: it has none now.
     pub to: Option<SocketAddr>,
+}
+
+/// What an operator wants of books in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MendWish {
+    /// No new reservation until it thaws.
+    Freeze,
+    /// End of the freeze; a fence stays.
+    Thaw,
+    /// Everything that is remembered, and every order, is offered once more.
+    Rebuild,
+}
+
+/// An operator's wish; its answer is an [`Answer`] with the books after it. Idempotent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MendAsk {
+    /// The asker's name for it.
+    pub id: AskId,
+    /// Given up then.
+    pub deadline: Mono,
+    /// Which SKU.
+    pub sku: SkuKey,
+    /// What.
+    pub wish: MendWish,
 }
 
 /// Which orders a clerk wants.
@@ -147,6 +172,8 @@ pub enum Mail {
     Orders(Arc<OrderBatch>),
     /// Order store to worker: its results.
     OrdersDone(Box<OrderDone>),
+    /// Ops to clerk: an operator's wish.
+    MendAsk(MendAsk),
     /// Clerk to worker: orders of one SKU, please, once every reservation that was sent has its order.
     RowsAsk(RowsAsk),
     /// Worker to clerk: a page of them.

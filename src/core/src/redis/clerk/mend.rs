@@ -70,6 +70,8 @@ pub(super) struct Mending {
     settled: Option<HomeId>,
     seen: Seen,
     round: Option<Round>,
+    /// An operator wants the orders offered, too, although the books are at home.
+    is_wanted: bool,
     /// Grants that were told and could not be kept.
     pub revoked: u64,
     /// Books mended.
@@ -97,6 +99,7 @@ impl Mending {
             settled: None,
             seen: Seen::default(),
             round: None,
+            is_wanted: false,
             revoked: 0,
             mended: 0,
         }
@@ -115,6 +118,18 @@ impl Mending {
     /// True while the books are being mended, or have to be.
     pub fn is_mending(&self) -> bool {
         self.round.is_some()
+    }
+
+    /// Everything is offered once more, as if the server were new.
+    pub fn begin_anew(&mut self) {
+        self.settled = None;
+        self.round = None;
+        self.is_wanted = true;
+    }
+
+    /// True when everything that was to be offered was.
+    pub fn is_settled(&self) -> bool {
+        self.settled.is_some() && self.round.is_none()
     }
 
     pub fn keep(&mut self, offer: Offer) {
@@ -211,7 +226,7 @@ impl Mending {
         if !is_at_home && !is_lost && desk.stranger(self.sku).is_none() {
             return; // it is being found out
         }
-        let asks_rows = terms.has_orders && !is_at_home;
+        let asks_rows = terms.has_orders && (!is_at_home || self.is_wanted);
         if self.round.as_ref().is_none_or(|round| round.here != here) {
             self.round = Some(Round::new(here, asks_rows, self.grants.keys().copied()));
         }
@@ -231,7 +246,7 @@ impl Mending {
         }
         if is_at_home {
             self.settled = Some(here);
-            self.round = None;
+            (self.round, self.is_wanted) = (None, false);
         } else if terms.has_orders {
             self.finish(now, terms, desk, fx);
         }

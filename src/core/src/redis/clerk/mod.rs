@@ -11,6 +11,7 @@ pub mod lease;
 mod mend;
 mod outbox;
 mod stats;
+mod wishes;
 
 use super::desk::{Desk, DeskConfig, News, Pull};
 use super::offer::Offered;
@@ -33,6 +34,7 @@ use lease::{LeaseConfig, Leases};
 use mend::{Mending, Terms};
 use outbox::Outbox;
 use weir_proto::ids::{RequestId, ReservationId, SkuKey};
+use wishes::Wished;
 
 /// What a clerk is made of.
 #[derive(Clone, Debug)]
@@ -93,6 +95,7 @@ pub struct Clerk {
     /// Asks that were given to the desk and not answered.
     asks_out: u64,
     next_own_ask: u64,
+    wishes: Vec<Wished>,
     tick_due: Mono,
 }
 
@@ -123,6 +126,7 @@ impl Clerk {
             draining: false,
             asks_out: 0,
             next_own_ask: 0,
+            wishes: Vec::new(),
             tick_due: Mono(0),
             config,
         }
@@ -148,6 +152,7 @@ impl Clerk {
                 self.set_orders_stopped(false, fx);
                 self.outbox.ask_all(now);
             }
+            Mail::MendAsk(ask) => self.take_wish(ask, fx),
             Mail::Rows(found) => {
                 let terms = self.terms(found.sku);
                 if let Some((terms, desked)) = terms.zip(self.find(found.sku)) {
@@ -261,9 +266,9 @@ impl Clerk {
             News::Resolve(endpoint) => {
                 fx.post(Addr::Resolver, Mail::ResolveAsk(endpoint.clone()));
             }
-            News::Stepped(sku, pull) => self.stepped(now, *sku, *pull, true),
+            News::Stepped(sku, pull) => self.stepped(now, *sku, *pull, true, fx),
             News::PullLost(_, Pull::Snapshot { .. } | Pull::Budget(_)) => {}
-            News::PullLost(sku, pull) => self.stepped(now, *sku, *pull, false),
+            News::PullLost(sku, pull) => self.stepped(now, *sku, *pull, false, fx),
             News::Hint { .. } | News::Greeted | News::Budget(..) => {}
         }
         self.leases.hear(now, &news);
@@ -358,7 +363,8 @@ impl Clerk {
         }
     }
 
-    fn stepped(&mut self, now: Now, sku: SkuKey, pull: Pull, is_done: bool) {
+    fn stepped(&mut self, now: Now, sku: SkuKey, pull: Pull, is_done: bool, fx: &mut Effects) {
+        self.wish_stepped(sku, pull, is_done, fx);
         if let Some(desked) = self.find(sku) {
             desked.mending.stepped(now, pull, is_done);
         }
@@ -442,6 +448,7 @@ impl Handler for Clerk {
             self.tick_due = now.mono.plus_ms(REOPEN_TICK_MS);
             self.watch_reach(now);
             self.mend_all(now, fx);
+            self.see_to_wishes(now, fx);
         }
         for place in 0..self.skus.len() {
             if self.skus[place].mending.is_mending() {

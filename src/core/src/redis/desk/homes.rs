@@ -5,7 +5,9 @@
 //! books are mended and carry its name. A slot that was migrated brings every grant along; only the node that they name
 //! can tell: one whose slots a promoted replica has taken becomes a replica itself in the same step (Redis,
 //! `src/cluster.c`, `clusterUpdateSlotsConfigWith`), one that gave a slot away stays a master. So it is asked twice in a
-//! row, for the slot (MOVED) and for its role; if it vouches, the books get the new name.
+//! row, for the slot (MOVED) and for its role; if it vouches, the books get the new name. A link may outlive the role in
+//! which it was greeted, there and back: so every look at books has a look at the role before it, and a slot that was
+//! lost once is looked at anew.
 
 use super::{Desk, PageState, Pull, Sent};
 use crate::limits::HOME_ASK_EVERY_MS;
@@ -143,7 +145,41 @@ impl Desk {
         self.unpark(now, index, fx);
     }
 
+    /// Asks which history of writes the server has now; false: it cannot be asked.
+    pub(super) fn ask_role(&mut self, now: Now, index: usize, fx: &mut Effects) -> bool {
+        let link = &mut self.nodes[index].link;
+        if link.room() < 2 {
+            return false; // what is read behind it must follow
+        }
+        let sent = link.send(now, Sent::Role, fx, |out| {
+            resp::command(out, &[b"INFO", b"replication"]);
+        });
+        sent.is_ok()
+    }
+
+    /// Another role, or another history: it is greeted again before anything rests on what it says.
+    pub(super) fn role_came(&mut self, now: Now, index: usize, value: &Value<'_>) {
+        let node = &mut self.nodes[index];
+        let facts = ServerFacts::of_info(value);
+        let is_same = facts.is_some_and(|facts| {
+            facts.is_master && facts.replication_id == node.link.facts().replication_id
+        });
+        if !is_same {
+            node.is_retired = true;
+            self.want_refresh(now);
+        }
+    }
+
+    /// The node at `index` has lost the slot of the SKU at `place`, be it for a moment.
+    pub(super) fn slot_left(&mut self, place: usize, index: usize) {
+        let home = &mut self.skus[place].home;
+        home.fine = home.fine.filter(|(at, _)| *at != index);
+    }
+
     fn ask_books(&mut self, now: Now, place: usize, index: usize, fx: &mut Effects) -> bool {
+        if !self.ask_role(now, index, fx) {
+            return false;
+        }
         let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
         let sent = node.link.send(now, Sent::Books(place as u16), fx, |out| {
             steps.push_snapshot(0, 0, out);
@@ -212,6 +248,9 @@ impl Desk {
         seen: Option<(HomeId, HomeId, u64)>,
         fx: &mut Effects,
     ) {
+        if self.nodes[index].is_retired {
+            return self.fail_parked(index); // its name is an old one
+        }
         let here = self.nodes[index].link.facts().home();
         let home = &mut self.skus[place].home;
         let Some((at, fence, epoch)) = seen else {

@@ -142,6 +142,9 @@ impl Desk {
         };
         let is_asking = redirect.kind == RedirectKind::Ask;
         if !is_asking {
+            if let Some(place) = self.sku_of(flight.ask.op.sku()) {
+                self.slot_left(place, index);
+            }
             self.want_refresh(now);
             self.routes.moved(redirect.slot, &redirect.endpoint);
         }

@@ -155,6 +155,7 @@ impl Desk {
                 Sent::Books(sku) => self.books_came(now, index, sku, None, fx),
                 Sent::Named(sku) => self.named(now, index, sku, None, fx),
                 Sent::Asking
+                | Sent::Role
                 | Sent::Load(_)
                 | Sent::Slots
                 | Sent::HomeSlot(_)

@@ -85,6 +85,8 @@ enum Sent {
     Slots,
     /// Something read or stepped for the SKU at that place.
     Pull(u16, Pull),
+    /// Whether the server is still the master that it was; books are read right behind it.
+    Role,
     /// The books of the SKU at that place, before anything rests on them.
     Books(u16),
     /// The books of that SKU get the node's name.
@@ -429,6 +431,7 @@ impl Desk {
             Sent::Load(script) => self.loaded(now, index, script, value, fx),
             Sent::Slots => self.slots_came(now, index, value, fx),
             Sent::Pull(sku, pull) => self.pulled(now, index, (sku, pull), value, fx),
+            Sent::Role => self.role_came(now, index, value),
             Sent::Books(sku) => self.books_came(now, index, sku, Some(value), fx),
             Sent::Named(sku) => self.named(now, index, sku, Some(value), fx),
             Sent::Mark => self.marked(now, index, value, fx),

@@ -21,6 +21,9 @@ use alloc::vec::Vec;
 use weir_proto::ids::{ReservationId, SkuKey, UserId};
 use weir_proto::resp::Value;
 
+/// Why a SKU is frozen, as its books tell it.
+const OPERATORS_FREEZE: &str = "operator";
+
 /// One piece of news.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
@@ -70,6 +73,10 @@ pub enum Pull {
     Reopen,
     /// A step at its bucket; only [`Desk::step_budget`] sends it.
     Budget(BudgetStep),
+    /// No new reservation until [`Pull::Thaw`], by an operator's wish.
+    Freeze,
+    /// The end of that.
+    Thaw,
     /// No new reservation until [`Pull::Rehome`]: the books are not those of the server that has the slot.
     Fence,
     /// The books were mended: they are right here from now on.
@@ -156,6 +163,9 @@ impl Desk {
         if self.nodes[index].is_retired || (acts && !self.is_fine(place, index)) {
             return false;
         }
+        if matches!(pull, Pull::Snapshot { .. }) && !self.ask_role(now, index, fx) {
+            return false;
+        }
         let heard = self.epoch_of(place);
         let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
         let here = node.link.facts().home();
@@ -169,6 +179,8 @@ impl Desk {
                 Pull::Outbox { from, skip } => steps.push_outbox(from, skip, OUTBOX_PAGE, out),
                 Pull::Reopen => steps.push_reopen(out),
                 Pull::Budget(_) => debug_assert!(false, "it has frames of its own"),
+                Pull::Freeze => steps.push_freeze(OPERATORS_FREEZE, out),
+                Pull::Thaw => steps.push_thaw(heard, out),
                 Pull::Fence => steps.push_fence(&here, heard, out),
                 Pull::Rehome => steps.push_rehome(None, &here, heard, out),
                 Pull::Restore(stock) => steps.push_restore(&here, &stock, heard, out),
@@ -241,7 +253,11 @@ impl Desk {
             self.pull_lost(place, pull);
             match error.code {
                 b"NOSCRIPT" => self.load(now, index, pull.script(), fx),
-                b"MOVED" | b"ASK" | b"CLUSTERDOWN" => self.want_refresh(now),
+                b"MOVED" => {
+                    self.slot_left(usize::from(place), index);
+                    self.want_refresh(now);
+                }
+                b"ASK" | b"CLUSTERDOWN" => self.want_refresh(now),
                 _ if errors::hides_a_demotion(error) => {
                     self.nodes[index].is_retired = true; // it is greeted again, and what it became is seen
                     self.want_refresh(now);
@@ -256,9 +272,12 @@ impl Desk {
             Pull::Outbox { from, skip } => outbox_of(plan, (from, skip), value),
             Pull::Budget(step) => step.told(value).map(|told| News::Budget(plan.sku, told)),
             Pull::Offer(id) => reply::offered(value).map(|end| News::Offered(plan.sku, id, end)),
-            Pull::Reopen | Pull::Fence | Pull::Rehome | Pull::Restore(_) => {
-                reply::stepped(value).map(|_| News::Stepped(plan.sku, pull))
-            }
+            Pull::Reopen
+            | Pull::Freeze
+            | Pull::Thaw
+            | Pull::Fence
+            | Pull::Rehome
+            | Pull::Restore(_) => reply::stepped(value).map(|_| News::Stepped(plan.sku, pull)),
         };
         match news {
             Ok(news) => {
@@ -314,6 +333,8 @@ impl Pull {
             Self::Outbox { .. } => Script::Outbox,
             Self::Reopen => Script::Reopen,
             Self::Budget(step) => step.script(),
+            Self::Freeze => Script::Freeze,
+            Self::Thaw => Script::Thaw,
             Self::Fence => Script::Fence,
             Self::Rehome => Script::Rehome,
             Self::Restore(_) => Script::Restore,

@@ -1,0 +1,289 @@
+//! A SKU's books after a failover, on a real Redis: fence, offers and a new home, each with what it must not do (F6).
+#![allow(clippy::unwrap_used)] // a test that meets one has failed
+
+mod lua_part;
+mod redis_part;
+
+use lua_part::Wire;
+use redis_part::Redis;
+use weir_core::ask::{LedgerOp, Open, OpsRef, ReservationState, Reserve};
+use weir_core::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
+use weir_core::redis::link::greeting::HomeId;
+use weir_core::redis::offer::Offer;
+use weir_core::redis::step::{SkuSteps, StepPlan, Stock};
+use weir_core::time::WallMs;
+use weir_proto::ids::{ActivityId, Nonce, RequestId, ReservationId, SkuId, SkuKey, UserId};
+
+const SKU: SkuKey = SkuKey {
+    activity: ActivityId(1),
+    sku: SkuId(1),
+};
+const PRICE: Money = Money {
+    minor: 100,
+    currency: *b"CNY",
+};
+
+fn server(name: &str) -> HomeId {
+    HomeId::new(name.as_bytes()).unwrap()
+}
+
+fn reserve(user: u64) -> Reserve {
+    Reserve {
+        sku: SKU,
+        user: UserId(user),
+        request_id: RequestId::new(format!("request-{user}").as_bytes()).unwrap(),
+        nonce: Nonce::new(format!("nonce-{user}").as_bytes()).unwrap(),
+        nonce_until: WallMs(0),
+        quantity: 1,
+    }
+}
+
+/// What was told to that user: reservation `number`, by now in `state`.
+fn offer(number: u64, user: u64, state: ReservationState) -> Offer {
+    let asked = reserve(user);
+    Offer {
+        message: OrderMessage {
+            version: ORDER_MESSAGE_VERSION,
+            reservation: ReservationId(number),
+            sku: SKU,
+            user: asked.user,
+            quantity: asked.quantity,
+            request_id: asked.request_id,
+            unit_price: PRICE,
+            reserved_at: WallMs(1_796_000_000_000 + number),
+        },
+        nonce: Some(asked.nonce),
+        state,
+    }
+}
+
+/// A SKU at a server: three units, and users 1 and 2 have one each.
+struct Scene {
+    wire: Wire,
+    steps: SkuSteps,
+}
+
+impl Scene {
+    fn new(redis: &Redis) -> Self {
+        let mut scene = Self {
+            wire: Wire::new(redis.connect()),
+            steps: SkuSteps::new(StepPlan {
+                sku: SKU,
+                reservations_max: 100,
+                unit_price: PRICE,
+                keep_until: WallMs(1_900_000_000_000),
+                policy: 1,
+                ids_above: 0,
+            }),
+        };
+        let open = Open {
+            target: OpsRef {
+                sku: SKU,
+                request_id: RequestId::new(b"open-one").unwrap(),
+            },
+            stock: 3,
+            quantity_max: 1,
+            once_per_activity: false,
+        };
+        let steps = &scene.steps;
+        let opened = scene
+            .wire
+            .run(|out| steps.push_open(&open, &server("old:run"), out));
+        assert_eq!(opened.integers()[0], 16);
+        assert_eq!(scene.reserve(1)[0], 0);
+        assert_eq!(scene.reserve(2)[0], 0);
+        scene
+    }
+
+    fn reserve(&mut self, user: u64) -> Vec<i64> {
+        let (steps, op) = (&self.steps, LedgerOp::Reserve(reserve(user)));
+        self.wire.run(|out| steps.push(&op, out)).integers()
+    }
+
+    fn offer(&mut self, here: &str, offer: Offer) -> Vec<i64> {
+        let steps = &self.steps;
+        let reply = self
+            .wire
+            .run(|out| steps.push_offer(&server(here), &offer, out));
+        reply.integers()
+    }
+
+    fn fence(&mut self, here: &str, heard: u64) -> Vec<i64> {
+        let steps = &self.steps;
+        let reply = self
+            .wire
+            .run(|out| steps.push_fence(&server(here), heard, out));
+        reply.integers()
+    }
+
+    fn rehome(&mut self, from: Option<&str>, here: &str) -> Vec<i64> {
+        let (steps, from) = (&self.steps, from.map(server));
+        let reply = self
+            .wire
+            .run(|out| steps.push_rehome(from.as_ref(), &server(here), 0, out));
+        reply.integers()
+    }
+
+    fn restore(&mut self, here: &str, total: u64) -> Vec<i64> {
+        let steps = &self.steps;
+        let stock = Stock {
+            total,
+            quantity_max: 1,
+            once_per_activity: false,
+        };
+        let reply = self
+            .wire
+            .run(|out| steps.push_restore(&server(here), &stock, 0, out));
+        reply.integers()
+    }
+
+    fn field(&mut self, name: &str) -> String {
+        let reply = self.wire.ask(&["HGET", "{a1:s1}:sku", name]);
+        reply.text().to_owned()
+    }
+
+    /// Units: all, free, held, sold.
+    fn books(&mut self) -> [u64; 4] {
+        ["total", "free", "held", "sold"].map(|name| self.field(name).parse().unwrap())
+    }
+}
+
+#[test]
+fn a_fence_keeps_everybody_out_until_the_books_have_a_new_home() {
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene::new(&redis);
+    // Where the books are at home there is nothing to fence.
+    assert_eq!(scene.fence("old:run", 9), [17, 1, 1, 0]);
+    assert_eq!(scene.fence("new:run", 7), [17, 1, 2, 1]);
+    assert_eq!(scene.reserve(3), [8, 2, 1]);
+    let since = scene.field("fenced");
+    assert_eq!(scene.fence("new:run", 9), [17, 1, 3, 1], "it hears of 9");
+    assert_eq!(scene.fence("new:run", 9), [17, 1, 3, 0]);
+    assert_eq!(
+        scene.field("fenced"),
+        since,
+        "the first word counts for the time"
+    );
+    // A third server takes over meanwhile: its fence begins anew.
+    assert_eq!(scene.fence("third:run", 0)[3], 1);
+    assert!(scene.field("fenced") >= since);
+    // Nobody but the fenced server becomes the home, and a fenced one is nobody's gift.
+    assert_eq!(scene.rehome(None, "new:run")[3], 0);
+    assert_eq!(scene.rehome(Some("old:run"), "new:run")[3], 0);
+    let next: u64 = scene.field("next").parse().unwrap();
+    let home = scene.rehome(None, "third:run");
+    assert_eq!(
+        (home[1], home[3]),
+        (10, 1),
+        "above every epoch that was heard of"
+    );
+    assert_eq!(scene.field("home"), "third:run");
+    assert!(
+        scene.field("next").parse::<u64>().unwrap() > next + 5_000,
+        "numbers of lost grants stay theirs"
+    );
+    assert_eq!(scene.reserve(3)[0], 0);
+    // A slot that moves takes the name of its new server along, once.
+    assert_eq!(scene.rehome(Some("third:run"), "fourth:run")[3], 1);
+    assert_eq!(scene.rehome(Some("third:run"), "fifth:run")[3], 0);
+    assert_eq!(scene.field("home"), "fourth:run");
+}
+
+#[test]
+fn what_was_lost_is_put_in_once_and_what_is_there_goes_only_forward() {
+    use ReservationState::{Closed, Confirmed, PaidLate, Reserved, Settled};
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene::new(&redis);
+    assert_eq!(
+        scene.offer("new:run", offer(3, 3, Reserved)),
+        [7],
+        "no fence"
+    );
+    scene.fence("new:run", 0);
+    assert_eq!(scene.offer("old:run", offer(3, 3, Reserved))[0], 13);
+    assert_eq!(scene.books(), [3, 0, 3, 0]);
+    // Again, from another instance; and those that were never lost.
+    assert_eq!(scene.offer("new:run", offer(3, 3, Reserved)), [11, 3, 0, 1]);
+    assert_eq!(scene.offer("new:run", offer(1, 1, Reserved)), [11, 1, 0, 1]);
+    // No unit is left for a fourth while the fence stands: it waits.
+    assert_eq!(scene.offer("new:run", offer(4, 4, Reserved)), [9]);
+    // An order that was closed frees its unit once, and the fourth gets it.
+    assert_eq!(scene.offer("new:run", offer(1, 1, Closed)), [13, 1, 3, 1]);
+    assert_eq!(scene.offer("new:run", offer(1, 1, Closed)), [11, 1, 3, 1]);
+    assert_eq!(scene.offer("new:run", offer(4, 4, Reserved)), [13, 4, 0, 1]);
+    // Paid, and never unpaid again.
+    assert_eq!(
+        scene.offer("new:run", offer(2, 2, Confirmed)),
+        [13, 2, 1, 1]
+    );
+    assert_eq!(scene.offer("new:run", offer(2, 2, Settled)), [13, 2, 2, 1]);
+    for earlier in [Reserved, Confirmed, Closed] {
+        assert_eq!(scene.offer("new:run", offer(2, 2, earlier)), [11, 2, 2, 1]);
+    }
+    assert_eq!(scene.offer("new:run", offer(1, 1, PaidLate)), [13, 1, 5, 1]);
+    assert_eq!(scene.books(), [3, 0, 2, 1]);
+    // Another order of a user who holds one waits behind the fence, too: the other may have been closed.
+    let second = Offer {
+        message: OrderMessage {
+            request_id: RequestId::new(b"request-other").unwrap(),
+            ..offer(9, 2, Reserved).message
+        },
+        ..offer(9, 2, Reserved)
+    };
+    assert_eq!(scene.offer("new:run", second), [3, 2, 2, 1]);
+    // Every grant that has no order is in the outbox, and each repeat is answered as it was.
+    let pending = scene.wire.ask(&["ZRANGE", "{a1:s1}:pending", "0", "-1"]);
+    assert_eq!(pending.texts(), ["3", "4"]);
+    assert_eq!(scene.reserve(3), [1, 3, 0, 1]);
+    scene.rehome(None, "new:run");
+    assert_eq!(scene.reserve(5)[0], 2, "sold out");
+}
+
+#[test]
+fn what_comes_too_late_gets_a_unit_or_is_failed_for_good() {
+    use ReservationState::{Failed, Reserved};
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene::new(&redis);
+    scene.fence("new:run", 0);
+    scene.rehome(None, "new:run");
+    // One unit is free: the first one has it, and takes the last.
+    assert_eq!(scene.offer("new:run", offer(3, 3, Reserved)), [13, 3, 0, 1]);
+    assert_eq!(scene.field("sold_out"), "1");
+    assert_eq!(scene.offer("new:run", offer(4, 4, Reserved)), [13, 4, 4, 1]);
+    assert_eq!(scene.offer("new:run", offer(4, 4, Reserved)), [11, 4, 4, 1]);
+    assert_eq!(scene.books(), [3, 0, 3, 0]);
+    let lookup = scene.wire.ask(&["HGET", "{a1:s1}:res", "4"]);
+    assert!(lookup.text().starts_with("4 1 "), "{lookup:?}");
+    // A number that was given again meanwhile stays with the one that has it.
+    assert_eq!(scene.offer("new:run", offer(3, 6, Failed))[2], 4);
+    let kept = scene.wire.ask(&["HGET", "{a1:s1}:res", "3"]);
+    assert!(kept.text().contains(" request-3 "), "{kept:?}");
+}
+
+#[test]
+fn a_stock_that_is_gone_comes_back_with_what_was_sold_of_it() {
+    use ReservationState::{Closed, Confirmed, Settled};
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene::new(&redis);
+    scene.wire.ask(&["FLUSHALL"]);
+    assert_eq!(scene.fence("new:run", 4), [7], "there is nothing to fence");
+    assert_eq!(scene.restore("new:run", 5)[3], 1);
+    assert_eq!(scene.reserve(7), [8, 2, 1]);
+    for order in [
+        offer(1, 1, Settled),
+        offer(2, 2, Confirmed),
+        offer(3, 3, Closed),
+    ] {
+        assert_eq!(scene.offer("new:run", order)[0], 13);
+    }
+    assert_eq!(scene.books(), [5, 3, 1, 1]);
+    // A restock that was lost; no units twice.
+    assert_eq!(scene.restore("new:run", 7)[3], 1);
+    assert_eq!(scene.restore("new:run", 7)[3], 0);
+    assert_eq!(scene.restore("new:run", 6)[3], 0);
+    assert_eq!(scene.books(), [7, 5, 1, 1]);
+    scene.rehome(None, "new:run");
+    assert_eq!(scene.restore("new:run", 99)[3], 0, "only behind a fence");
+    assert_eq!(scene.reserve(1), [1, 1, 2, 1]);
+    assert_eq!(scene.reserve(7)[0], 0);
+}
