@@ -148,6 +148,8 @@ run 300 sim target/release/weir sim --seeds 0..1000 --json
 run 300 sim_redis target/release/weir sim --seeds 0..400 --ledger redis --json
 # The optimised program is killed 200 times under load, and its disks, clocks and journals fail.
 run 400 torture target/release/weir torture --kills 200 --seed 1 --json
+# Masters of a private Redis Cluster fail under two instances and their worker.
+run 200 redis_torture target/release/weir torture --redis auto --failovers 5 --seed 2 --json
 # The optimised program sells to a crowd; it exits with 1 when a promise breaks.
 run 180 demo target/release/weir demo --buyers 200000 --stock 2000 --json
 # The profiling commands, each for two seconds, with perf and with /proc alone. The first time it builds inferno.

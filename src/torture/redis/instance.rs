@@ -3,7 +3,7 @@
 
 use super::super::shop::{self, How};
 use super::super::{Children, Result, TortureError};
-use super::limits::{FREEZE_MS, THAW_MS_MAX};
+use super::limits::FREEZE_MS;
 use crate::config::{self, Host, Plan};
 use crate::demo::server::Server;
 use crate::keys;
@@ -11,11 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
 use weir_io::signals::{self, Signal};
 
-/// Between two tries to start one.
-const AGAIN: Duration = Duration::from_millis(200);
 /// Units, people and money as in the other sales; the stock is the run's.
 const SALE: How = How {
     shards: 1,
@@ -93,23 +91,12 @@ impl Shops {
         })
     }
 
-    /// Starts the process of that number; it dies with the calling thread.
+    /// Starts the process of that number and waits until it serves; it dies with the calling thread.
     ///
     /// # Errors
     /// It does not start, in its own words.
     pub fn start(&self, index: usize) -> Result<Server> {
-        let program = std::env::current_exe().map_err(TortureError::of)?;
-        let name = if index == 0 { "worker" } else { "serve" };
-        let mut command = Command::new(program);
-        command
-            .args([name, "--config"])
-            .arg(&self.plans[index].file);
-        command.stdin(Stdio::null());
-        // Ctrl-C is for us: a server that is told by the terminal would end in order.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        signals::die_with_this_thread(&mut command);
-        let mut server = Server::launch(command, None).map_err(TortureError::of)?;
-        self.children.born(server.pid());
+        let mut server = self.launch(index)?;
         match server.wait_until_serving() {
             Ok(()) => Ok(server),
             Err(error) => {
@@ -119,21 +106,45 @@ impl Shops {
         }
     }
 
-    /// As [`Self::start`], again and again: while nodes are away it may say no.
+    fn launch(&self, index: usize) -> Result<Server> {
+        let program = std::env::current_exe().map_err(TortureError::of)?;
+        let name = if index == 0 { "worker" } else { "serve" };
+        let mut command = Command::new(program);
+        command.args([name, "--config"]);
+        command.arg(&self.plans[index].file);
+        command.stdin(Stdio::null());
+        // Ctrl-C is for us: a server that is told by the terminal would end in order.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        signals::die_with_this_thread(&mut command);
+        let server = Server::launch(command, None).map_err(TortureError::of)?;
+        self.children.born(server.pid());
+        Ok(server)
+    }
+
+    /// Starts it without waiting.
     ///
     /// # Errors
-    /// It does not start although they are there.
-    pub fn restart(&self, index: usize) -> Result<Server> {
-        let began = Instant::now();
-        loop {
-            match self.start(index) {
-                Err(error) if began.elapsed() > Duration::from_millis(THAW_MS_MAX) => {
-                    return Err(error);
-                }
-                Err(_) => std::thread::sleep(AGAIN),
-                Ok(server) => return Ok(server),
-            }
+    /// No process, no thread.
+    pub fn begin(&self, index: usize) -> Result<Starting> {
+        let server = self.launch(index)?;
+        let pid = server.pid();
+        let wait = move || {
+            let mut server = server;
+            let serves = server.wait_until_serving().map_err(TortureError::of);
+            (server, serves)
+        };
+        let waiter = std::thread::Builder::new().name("weir-starting".to_owned());
+        let waiter = waiter.spawn(wait).map_err(TortureError::of)?;
+        Ok(Starting { pid, waiter })
+    }
+
+    /// Waits for its end, which is near: it has said why it does not serve, or was killed.
+    fn bury(&self, (server, serves): (Server, Result<()>)) -> Option<Server> {
+        if serves.is_ok() {
+            return Some(server);
         }
+        self.kill(server);
+        None
     }
 
     /// SIGKILL.
@@ -156,6 +167,29 @@ impl Shops {
     /// Where the order store is.
     pub fn data(&self) -> PathBuf {
         self.plans[0].store.dir.clone()
+    }
+}
+
+/// A process that does not serve yet.
+#[derive(Debug)]
+pub struct Starting {
+    pid: u32,
+    waiter: JoinHandle<(Server, Result<()>)>,
+}
+
+impl Starting {
+    /// True when it serves, or has said why it does not.
+    pub fn is_over(&self) -> bool {
+        self.waiter.is_finished()
+    }
+
+    /// The server, when it serves; otherwise it is ended. One that has not said anything yet is killed.
+    pub fn take(self, shops: &Shops) -> Option<Server> {
+        if !self.is_over() {
+            let _ = signals::send(self.pid, Signal::Kill); // its words end, and so does the waiter
+        }
+        let waited = self.waiter.join().ok()?;
+        shops.bury(waited)
     }
 }
 

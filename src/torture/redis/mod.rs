@@ -25,7 +25,7 @@ use crate::demo::server::Server;
 use books::{Counts, Facts};
 use crowd::Crowd;
 use faults::{Fault, strike};
-use instance::{Offer, Shops};
+use instance::{Offer, Shops, Starting};
 use limits::{
     CALM_MS, CLIENTS, DEAD_MS_MAX, QUOTA_PER_FAILOVER, SELL_MS_MAX, THAW_MS_MAX, UNITS_PER_FAILOVER,
 };
@@ -128,6 +128,15 @@ pub fn run(config: &RedisConfig, children: &Arc<Children>, live: &Live) -> Resul
     ))
 }
 
+/// A process of weir that was killed and is to serve again.
+struct Dead {
+    index: usize,
+    since: Instant,
+    dead_ms: u64,
+    /// `None`: it was not started yet, or has said no.
+    starting: Option<Starting>,
+}
+
 /// What the run holds; the thread that makes it starts every process.
 struct Run<'a> {
     config: &'a RedisConfig,
@@ -175,7 +184,13 @@ impl Run<'_> {
         std::thread::sleep(Duration::from_millis(calm_ms));
         let began = Instant::now();
         let mut victim = self.victim(fault);
-        let killed = victim.as_ref().map(|(index, _)| *index);
+        let mut dead = victim.as_ref().map(|(index, _)| Dead {
+            index: *index,
+            since: began,
+            dead_ms: self.rng.below(DEAD_MS_MAX),
+            starting: None,
+        });
+        let weir_killed = dead.is_some();
         let (crowd, shops) = (self.crowd, self.shops);
         let changed = strike(fault, &mut self.nodes, &mut self.rng, || {
             if let Some((index, server)) = victim.take() {
@@ -185,13 +200,14 @@ impl Run<'_> {
         })?;
         if let Some((index, server)) = victim {
             self.servers[index] = Some(server); // there was no fault
+            dead = None;
         }
-        self.tally.weir_kills += u64::from(killed.is_some());
+        self.tally.weir_kills += u64::from(dead.is_some());
         let mut thaw = None;
         if let Some((master, _)) = changed {
-            thaw = self.until_it_sells(master, began, killed)?;
+            thaw = self.until_it_sells(master, began, &mut dead)?;
         }
-        self.start_again(killed)?;
+        self.until_it_serves(&mut dead)?;
         self.until_whole()?;
         let Some((_, change_ms)) = changed else {
             self.tally.unchanged += 1;
@@ -199,7 +215,7 @@ impl Run<'_> {
         };
         self.tally.thaws.push(Failover {
             fault,
-            weir_killed: killed.is_some(),
+            weir_killed,
             change_ms,
             thaw_ms: thaw.map(|(ms, _)| ms),
             units_frozen: thaw.map_or(0, |(_, units)| units),
@@ -216,31 +232,57 @@ impl Run<'_> {
         self.servers[index].take().map(|server| (index, server))
     }
 
-    fn start_again(&mut self, killed: Option<usize>) -> Result<()> {
-        let dead = killed.filter(|index| self.servers[*index].is_none());
-        if let Some(index) = dead {
-            let server = self.shops.restart(index)?;
-            self.crowd.place(index, Some(server.listen));
-            self.servers[index] = Some(server);
+    /// Takes care of a process that was killed: starts it once it was dead for `dead_ms`, and again when it said no, as it
+    /// may while nodes are away.
+    fn tend(&mut self, dead: &mut Option<Dead>) -> Result<()> {
+        let Some(one) = dead else {
+            return Ok(());
+        };
+        match one.starting.take() {
+            None if one.since.elapsed() >= Duration::from_millis(one.dead_ms) => {
+                one.starting = Some(self.shops.begin(one.index)?);
+            }
+            Some(starting) if starting.is_over() => {
+                if let Some(server) = starting.take(self.shops) {
+                    self.crowd.place(one.index, Some(server.listen));
+                    self.servers[one.index] = Some(server);
+                    *dead = None;
+                }
+            }
+            starting => one.starting = starting,
         }
         Ok(())
     }
 
-    /// Waits until `master` sells, and starts the process that was killed meanwhile: after how long since `began`, and
-    /// how many units waited. `None`: it does not.
+    /// Waits until it serves; one that does not in time is a finding.
+    fn until_it_serves(&mut self, dead: &mut Option<Dead>) -> Result<()> {
+        let began = Instant::now();
+        while dead.is_some() && began.elapsed() < Duration::from_millis(THAW_MS_MAX) {
+            self.tend(dead)?;
+            std::thread::sleep(LOOK);
+        }
+        if let Some(one) = dead.take() {
+            let what = format!(
+                "process {} does not serve again after it was killed",
+                one.index
+            );
+            self.tally.findings.note(Sin::NoRestart, what);
+            one.starting.map(|starting| starting.take(self.shops));
+        }
+        Ok(())
+    }
+
+    /// Waits until `master` sells: after how long since `began`, and how many units waited. `None`: it does not.
     fn until_it_sells(
         &mut self,
         master: usize,
         began: Instant,
-        killed: Option<usize>,
+        dead: &mut Option<Dead>,
     ) -> Result<Option<(u64, u64)>> {
-        let dead_ms = self.rng.below(DEAD_MS_MAX);
         let changed = Instant::now();
         let mut before: Option<Look> = None;
         while changed.elapsed() < Duration::from_millis(THAW_MS_MAX) {
-            if changed.elapsed() > Duration::from_millis(dead_ms) {
-                self.start_again(killed)?;
-            }
+            self.tend(dead)?;
             let now = self.nodes.look(master);
             if let (Some(before), Some(now)) = (before, now) {
                 let sells = !before.is_frozen && !now.is_frozen && now.next > before.next;
