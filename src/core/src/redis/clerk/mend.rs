@@ -70,6 +70,8 @@ pub(super) struct Mending {
     settled: Option<HomeId>,
     seen: Seen,
     round: Option<Round>,
+    /// The books are not where the slot is, as far as is known; since then.
+    strange_since: Option<Mono>,
     /// An operator wants the orders offered, too, although the books are at home.
     is_wanted: bool,
     /// Grants that were told and could not be kept.
@@ -99,6 +101,7 @@ impl Mending {
             settled: None,
             seen: Seen::default(),
             round: None,
+            strange_since: None,
             is_wanted: false,
             revoked: 0,
             mended: 0,
@@ -219,12 +222,22 @@ impl Mending {
         };
         let is_lost = !self.seen.is_there && terms.was_there;
         let is_at_home = desk.is_at_home(self.sku) && !is_lost;
+        if is_at_home {
+            self.strange_since = None;
+        }
         if is_at_home && self.settled == Some(here) {
             self.round = None;
             return;
         }
         if !is_at_home && !is_lost && desk.stranger(self.sku).is_none() {
             return; // it is being found out
+        }
+        // While a slot is on its way, its old node has not said so yet: that is no failover.
+        if !is_at_home {
+            let since = *self.strange_since.get_or_insert(now.mono);
+            if now.mono < since.plus_ms(STRANGE_MS) {
+                return;
+            }
         }
         let asks_rows = terms.has_orders && (!is_at_home || self.is_wanted);
         if self.round.as_ref().is_none_or(|round| round.here != here) {
@@ -334,6 +347,8 @@ impl Mending {
     }
 }
 
+/// Books that are not where the slot is are mended after this.
+const STRANGE_MS: u64 = 1_500;
 /// Rows that did not come are asked for again.
 const ROWS_AGAIN_MS: u64 = 2_000;
 
