@@ -152,6 +152,8 @@ run 400 torture target/release/weir torture --kills 200 --seed 1 --json
 run 200 redis_torture target/release/weir torture --redis auto --failovers 5 --seed 2 --json
 # The optimised program sells to a crowd; it exits with 1 when a promise breaks.
 run 180 demo target/release/weir demo --buyers 200000 --stock 2000 --json
+# Two instances and their worker sell one stock in a private Redis: the same promises, one budget.
+run 120 demo_instances target/release/weir demo --redis auto --instances 2 --buyers 50000 --stock 1000 --json
 # The profiling commands, each for two seconds, with perf and with /proc alone. The first time it builds inferno.
 run 600 perf tests/perf.sh
 await fuzz

@@ -4,6 +4,8 @@
 
 #[path = "support/compiler.rs"]
 mod compiler;
+#[path = "support/say.rs"]
+mod say;
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -224,4 +226,31 @@ fn what_cannot_sell_out_is_refused_with_what_is_allowed() {
         assert_eq!(output.status.code(), Some(2), "{}", words(&output));
         assert!(words(&output).contains(remedy), "{}", words(&output));
     }
+}
+
+#[test]
+fn two_instances_and_a_worker_on_one_redis_keep_every_promise() {
+    if let Err(why) = weir::private_redis::is_here() {
+        return say::skip(&why.to_string());
+    }
+    let output = demo(&[
+        "--redis",
+        "auto",
+        "--instances",
+        "2",
+        "--buyers",
+        "5000",
+        "--stock",
+        "400",
+    ]);
+    keeps_every_promise(&output, 400);
+    let report = report(&output);
+    let budget = &report["budget"];
+    let number = |name: &str| budget[name].as_u64().unwrap();
+    assert!(number("admitted") <= number("allowed"), "{budget}");
+    assert_eq!(budget["by_instance"].as_array().unwrap().len(), 2);
+    // Nobody else's Redis is touched, and one instance needs none.
+    let output = demo(&["--instances", "2"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(words(&output).contains("--redis"), "{}", words(&output));
 }

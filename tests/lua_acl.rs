@@ -13,7 +13,7 @@ use weir_core::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
 use weir_core::redis::lease::{LeasePolicy, LeaseSteps};
 use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::offer::Offer;
-use weir_core::redis::step::{SkuSteps, StepPlan, Stock};
+use weir_core::redis::step::{Maker, SkuSteps, StepPlan, Stock, StreamId, Take};
 use weir_core::time::WallMs;
 use weir_proto::ids::*;
 
@@ -128,6 +128,22 @@ fn everything_once(wire: &mut Wire) -> Vec<String> {
         replies.push(wire.run(|out| steps.push(ask, out)));
     }
     replies.push(wire.run(|out| steps.push_outbox(WallMs(0), 0, 10, out)));
+    // With a group, and a claim; then what was taken is forgotten.
+    let take = Take {
+        maker: Maker { store: 1, run: 1 },
+        count: 10,
+        claim_from: Some(StreamId::default()),
+        idle_ms: 0,
+        done: &[],
+        look_at: &[ReservationId(1)],
+    };
+    replies.push(wire.run(|out| steps.push_take(&take, out)));
+    let done = [StreamId { ms: 1, seq: 0 }];
+    let take = Take {
+        done: &done,
+        ..take
+    };
+    replies.push(wire.run(|out| steps.push_take(&take, out)));
     replies.push(wire.run(|out| steps.push_reopen(out)));
     replies.push(wire.run(|out| steps.push_freeze("failover", out)));
     replies.push(wire.run(|out| steps.push_thaw(5, out)));

@@ -12,7 +12,7 @@ use weir_core::limits::{OPS_REMEMBERED_MAX, OPS_REMEMBERED_MS, UNITS_MAX};
 use weir_core::order::contract::Money;
 use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::script::Script;
-use weir_core::redis::step::{SkuSteps, StepPlan};
+use weir_core::redis::step::{Maker, SkuSteps, StepPlan, StreamId, Take};
 use weir_core::time::WallMs;
 use weir_proto::ids::*;
 
@@ -520,4 +520,43 @@ fn times_never_run_back() {
         record.text().starts_with(&format!("3 1 {ahead} {ahead} ")),
         "{record:?}"
     );
+}
+
+#[test]
+fn messages_are_handed_to_one_store_and_its_newest_run_only() {
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene {
+        wire: Wire::new(redis.connect()),
+        count: 0,
+    };
+    let steps = steps(1, 5);
+    let take = |store, run, count| Take {
+        maker: Maker { store, run },
+        count,
+        claim_from: Some(StreamId::default()),
+        idle_ms: 0,
+        done: &[],
+        look_at: &[],
+    };
+    scene.writes_nothing(&[7], |out| steps.push_take(&take(5, 9, 64), out));
+    scene.does(open(1, "open-one", 3, false), 16);
+    scene.does(reserve(1, 1, "request-1", 1), 0);
+    let reply = scene.wire.run(|out| steps.push_take(&take(5, 9, 64), out));
+    assert!(matches!(&reply, Reply::List(items) if items[0] == Reply::Integer(20)));
+    for (store, run) in [(6, 99), (5, 8)] {
+        let before = scene.wire.everything();
+        let reply = scene
+            .wire
+            .run(|out| steps.push_take(&take(store, run, 64), out));
+        assert!(matches!(&reply, Reply::List(items) if items[0] == Reply::Integer(21)));
+        assert!(before == scene.wire.everything(), "{store} {run}");
+    }
+    // More than a page, which no program of ours asks for.
+    let before = scene.wire.everything();
+    let reply = scene.wire.run(|out| steps.push_take(&take(5, 9, 65), out));
+    assert!(matches!(&reply, Reply::Error(error) if error.starts_with("WEIRARGS")));
+    assert!(before == scene.wire.everything());
+    // The next run takes over.
+    let reply = scene.wire.run(|out| steps.push_take(&take(5, 10, 64), out));
+    assert!(matches!(&reply, Reply::List(items) if items[0] == Reply::Integer(20)));
 }

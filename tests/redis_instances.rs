@@ -7,6 +7,7 @@ mod redis_part;
 use bad_input_world::*;
 use redis_part::Redis;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -168,6 +169,7 @@ fn two_instances_sell_one_stock_and_the_worker_makes_every_order() {
         (field(&redis, "held"), field(&redis, "sold")),
         (STOCK - 1, 1)
     );
+    until_stream_is_empty(&redis);
     running.into_iter().for_each(|running| drop(running.stop()));
     worker.stop();
     assert_eq!(orders(&chain.worker, "CREATED"), STOCK - 1);
@@ -246,9 +248,118 @@ fn without_a_worker_reservations_wait_and_become_orders_when_it_is_back() {
     for submit in &won {
         until_status(&mut wire, &buyer, submit, &["CREATED"]);
     }
+    until_stream_is_empty(&redis);
     running.stop();
     worker.stop();
     assert_eq!(orders(&chain.worker, "CREATED"), 20);
+}
+
+#[test]
+fn what_a_dead_worker_had_taken_is_claimed_and_what_the_stream_lost_is_found() {
+    let Some(redis) = Redis::start() else { return };
+    let chain = Chain::new("claim", &redis);
+    let worker = chain.worker();
+    let running = chain.instances[0].start();
+    let buyer = Buyer::of(&chain.worker);
+    let mut wire = running.wire();
+    worker.kill();
+    let won: Vec<Submit> = (1..=30).map(|user| buyer.submit(user)).collect();
+    for submit in &won {
+        assert_eq!(wire.ask(&buyer.bytes(submit)).code(), "SECKILL_QUEUED");
+    }
+    // As if the dead one had taken ten and gone, and ten others had never come into the stream.
+    let store = redis.cli(&["HGET", "{a1:s1}:sku", "maker"]);
+    let stream = "{a1:s1}:orders";
+    let read = ["XREADGROUP", "GROUP", "weir", &store, "COUNT", "10"];
+    redis.cli(&[&read[..], &["STREAMS", stream, ">"]].concat());
+    let ids = redis.cli(&["--json", "XRANGE", stream, "-", "+"]);
+    let ids: serde_json::Value = serde_json::from_str(&ids).unwrap();
+    for entry in &ids.as_array().unwrap()[20..] {
+        redis.cli(&["XDEL", stream, entry[0].as_str().unwrap()]);
+    }
+    let worker = chain.worker();
+    for submit in &won {
+        until_status(&mut wire, &buyer, submit, &["CREATED"]);
+    }
+    until_stream_is_empty(&redis);
+    running.stop();
+    worker.stop();
+    assert_eq!(orders(&chain.worker, "CREATED"), 30);
+}
+
+#[test]
+fn a_second_maker_of_orders_is_refused_and_takes_none() {
+    let Some(redis) = Redis::start() else { return };
+    let chain = Chain::new("second", &redis);
+    let second = &chain.instances[0];
+    second.edit("made_by = \"worker\"", "made_by = \"here\"");
+    let worker = chain.worker();
+    let message = second.refusal();
+    assert!(message.contains("another data_dir"), "{message}");
+    // Neither while the first one is away: its orders are in its own store.
+    worker.kill();
+    let running = chain.instances[1].start();
+    let buyer = Buyer::of(&chain.worker);
+    let mut wire = running.wire();
+    let won = buyer.submit(1);
+    assert_eq!(wire.ask(&buyer.bytes(&won)).code(), "SECKILL_QUEUED");
+    let message = second.refusal();
+    assert!(message.contains("another data_dir"), "{message}");
+    until_status(&mut wire, &buyer, &won, &["QUEUED"]);
+    assert_eq!(orders(second, "CREATED"), 0);
+    let worker = chain.worker();
+    until_status(&mut wire, &buyer, &won, &["CREATED"]);
+    // A copy of its directory takes over, and the one that was there before makes none any more.
+    let copy = copy_of(&chain.worker, "second-copy");
+    let mut command = Command::new(weir());
+    command.args(["worker", "--config"]).arg(copy.toml());
+    let _ = fs::remove_file(copy.path("data/ledger.lock"));
+    let newest = Running::of(command);
+    let not_ready = worker.until_ready_is(503);
+    assert!(not_ready.body.contains("a later run"), "{not_ready:?}");
+    newest.stop();
+}
+
+#[test]
+fn a_user_who_may_not_read_the_stream_is_told_so_before_anything_starts() {
+    let Some(redis) = Redis::start() else { return };
+    let chain = Chain::new("rights", &redis);
+    redis.cli(&[
+        "ACL",
+        "SETUSER",
+        "half",
+        "on",
+        ">secret-word",
+        "~*",
+        "&*",
+        "+@all",
+        "-xreadgroup",
+    ]);
+    let file = chain.worker.path("keys/redis.password");
+    fs::write(&file, "secret-word\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).unwrap();
+    chain.worker.set(
+        "redis",
+        "user = \"half\"\npassword_file = \"keys/redis.password\"",
+    );
+    let mut command = Command::new(weir());
+    command
+        .args(["worker", "--config"])
+        .arg(chain.worker.toml());
+    let message = the_refusal(&command.output().unwrap());
+    assert!(
+        message.contains("XREADGROUP was refused with NOPERM"),
+        "{message}"
+    );
+}
+
+/// Every message is forgotten once its order is confirmed, and the group holds none.
+fn until_stream_is_empty(redis: &Redis) {
+    redis_part::until("the stream is empty", || {
+        redis.cli(&["XLEN", "{a1:s1}:orders"]) == "0"
+    });
+    let pending = redis.cli(&["XPENDING", "{a1:s1}:orders", "weir"]);
+    assert!(pending.starts_with('0'), "{pending}");
 }
 
 #[test]

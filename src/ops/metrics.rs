@@ -179,6 +179,9 @@ metrics! {
     "weir_redis_broken_total" Counter Sum One "Asks that an open breaker kept back.";
     "weir_redis_links_lost_total" Counter Sum One "Connections to Redis that ended.";
     "weir_redis_outbox_total" Counter Sum One "Reservations without an order that were handed to the worker.";
+    "weir_redis_stream_taken_total" Counter Sum One "Order messages of streams that were handed to the worker.";
+    "weir_redis_stream_forgotten_total" Counter Sum One "Order messages removed from streams, their orders being confirmed.";
+    "weir_redis_orders_elsewhere" Gauge Max One "1: another order store, or a later run of this one, makes the orders of this stock.";
     "weir_redis_orphans_total" Counter Sum One "Pending reservations without a record.";
     "weir_redis_servers_changed" Gauge Max One "Servers that have a SKU's slot and not its books, after a failover or a restart: no grant is asked of them.";
     "weir_redis_unreplicated_total" Counter Sum One "Answers that too few replicas had in time: they were looked up.";

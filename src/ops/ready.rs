@@ -50,6 +50,13 @@ const RULES: &[Rule] = &[
     },
     Rule {
         applies: |addr| addr == Addr::Owner,
+        sample: "weir_redis_orders_elsewhere",
+        wanted: 0,
+        why: "the orders of this stock are made in another data_dir, or by a later run of this one, and a stock has one order store; stop the other process, or set orders.made_by = \"worker\" here. If the other store is lost for good, see README, Several instances",
+        needs_restart: true,
+    },
+    Rule {
+        applies: |addr| addr == Addr::Owner,
         sample: "weir_ledger_serving",
         wanted: 1,
         why: "it is still recovering from its journal; or Redis holds the ledger, and cannot be asked, is not the server that was trusted (weir_redis_* say which), or `weir worker` has put nothing on sale there yet",

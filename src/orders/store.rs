@@ -7,11 +7,12 @@
 
 use super::schema::{self, OpenError};
 use super::step::Step;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params_from_iter};
 use std::path::Path;
 use weir_core::mail::{Addr, Mail};
 use weir_core::order::contract::{OrderBatch, OrderDone, OrderFault, OrderResult};
 use weir_core::port::{Effects, Event, Handler};
+use weir_core::redis::step::Maker;
 use weir_core::time::{Mono, Now};
 use weir_proto::ids::{ReservationId, SkuKey, UserId};
 
@@ -91,6 +92,41 @@ impl OrderStore {
         let sql = "SELECT EXISTS (SELECT 1 FROM orders)";
         let found = self.connection.query_row(sql, [], |row| row.get(0));
         found.map_err(|error| self.failed(error))
+    }
+
+    /// Who makes orders in this file from now on: its number, made once, and a run that is larger than any before.
+    ///
+    /// A copy of the file has the same number; chance keeps its runs and ours apart.
+    /// # Errors
+    /// The file cannot be read or written, or the system gives no random bytes.
+    pub fn begin_run(&self) -> Result<Maker, OpenError> {
+        let path = self.connection.path().unwrap_or_default().to_owned();
+        let random = || {
+            let bytes = crate::keys::random::<8>();
+            bytes
+                .map(u64::from_le_bytes)
+                .map_err(|error| OpenError::File(path.clone().into(), error))
+        };
+        let one = |sql: &str, values: &[i64]| {
+            let done = self
+                .connection
+                .query_row(sql, params_from_iter(values), |row| row.get(0));
+            done.map_err(|error| self.failed(error))
+        };
+        let fresh = (random()? >> 2) as i64; // 62 bits fit
+        let store: i64 = one(
+            "INSERT INTO meta VALUES ('store_id', ?1) ON CONFLICT (key) DO UPDATE SET value = value RETURNING value",
+            &[fresh],
+        )?;
+        let count: i64 = one(
+            "INSERT INTO meta VALUES ('runs', 1) ON CONFLICT (key) DO UPDATE SET value = value + 1 RETURNING value",
+            &[],
+        )?;
+        let chance = random()? >> 32;
+        Ok(Maker {
+            store: store.cast_unsigned(),
+            run: (count.cast_unsigned() << 32) | chance, // a process does not start 2^31 times
+        })
     }
 
     /// Makes durable that this store belongs to the ledger of that number.

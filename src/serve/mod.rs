@@ -20,7 +20,7 @@ pub use redis::books::read as redis_books;
 use self::hall::{Hall, News, Stage, name_of};
 use self::probe::Missing;
 use self::resolver::Resolver;
-use self::stores::Stores;
+use self::stores::{OrdersHere, Stores};
 use crate::config::{Footprint, LogTarget, Plan, RedisPlan};
 use crate::deny::DenyBook;
 use crate::log::LogWriter;
@@ -47,7 +47,6 @@ use weir_io::driver::DriverConfig;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
 use weir_io::{affinity, clock, rlimit, signals};
-use weir_proto::ids::SkuKey;
 
 /// How long the parts may take until `/readyz` is 200: recovery reads the whole journal.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -91,7 +90,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         ledger,
         orders,
         lock,
-        never_open,
+        here,
         mut notes,
     } = Stores::open(plan)?;
     notes.extend(chosen.note);
@@ -132,7 +131,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     if let Some(log) = open_log(&plan.log)? {
         hall.mailbox(&mut rest, Addr::Log, Box::new(LogWriter::new(log)))?;
     }
-    let seat = (never_open, listen.port());
+    let seat = (here, listen.port());
     start_deciders(plan, &hall, seat, &mut owner, &mut worker)?;
     let ops_config = ops_config(plan, &hall, ops, (audit, deny), &shards)?;
     start_ops(&hall, &mut rest, ops_listener, ops_config)?;
@@ -180,12 +179,12 @@ fn seed() -> Result<u64, ServeError> {
 fn start_deciders(
     plan: &Plan,
     hall: &Hall,
-    (never_open, port): (Vec<SkuKey>, u16),
+    (here, port): (OrdersHere, u16),
     owner: &mut Stage,
     worker: &mut Stage,
 ) -> Result<(), ServeError> {
     match &plan.redis {
-        Some(redis) => start_clerk(plan, (redis, never_open, port), hall, owner)?,
+        Some(redis) => start_clerk(plan, (redis, here, port), hall, owner)?,
         None => {
             let owner_config = OwnerConfig {
                 sale: Arc::clone(&plan.sale),
@@ -206,7 +205,7 @@ fn start_deciders(
 /// The ledger's clerk, where Redis holds the ledger: it has sockets.
 fn start_clerk(
     plan: &Plan,
-    (redis, never_open, port): (&RedisPlan, Vec<SkuKey>, u16),
+    (redis, here, port): (&RedisPlan, OrdersHere, u16),
     hall: &Hall,
     owner: &mut Stage,
 ) -> Result<(), ServeError> {
@@ -214,9 +213,9 @@ fn start_clerk(
     let config = ClerkConfig {
         sale: Arc::clone(&plan.sale),
         plans: redis.steps.clone(),
-        never_open,
+        never_open: here.never_open,
         freeze_ms: redis.freeze_ms,
-        opens_skus: plan.shard.role.makes_orders(),
+        maker: here.maker,
         shards_count: plan.shards_count,
         boot: now.wall.0,
         seed: seed()?,

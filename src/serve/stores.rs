@@ -4,6 +4,7 @@ use super::{ServeError, files, planted, redis};
 use crate::config::Plan;
 use crate::orders::store::OrderStore;
 use crate::store::{DirLock, LedgerStore, take_directory};
+use weir_core::redis::step::Maker;
 use weir_proto::ids::SkuKey;
 
 /// See the module.
@@ -14,10 +15,19 @@ pub(super) struct Stores {
     pub orders: Option<OrderStore>,
     /// Of the data directory, where no ledger's store holds it.
     pub lock: Option<DirLock>,
-    /// SKUs whose orders are here: if Redis does not have them, it has lost them, and they are mended, not opened.
-    pub never_open: Vec<SkuKey>,
+    /// What they know of a ledger in Redis.
+    pub here: OrdersHere,
     /// What an operator should know.
     pub notes: Vec<String>,
+}
+
+/// What the order store of this process says to the clerk.
+#[derive(Default)]
+pub(super) struct OrdersHere {
+    /// SKUs that have orders: if Redis does not have them, it has lost them, and they are mended, not opened.
+    pub never_open: Vec<SkuKey>,
+    /// Who makes the orders; `None`: another process does.
+    pub maker: Option<Maker>,
 }
 
 impl Stores {
@@ -36,7 +46,7 @@ impl Stores {
                 ledger: Some(ledger), // it holds the lock itself
                 orders: Some(orders),
                 lock: None,
-                never_open: Vec::new(),
+                here: OrdersHere::default(),
                 notes,
             });
         };
@@ -46,7 +56,7 @@ impl Stores {
                 ledger: None,
                 orders: None,
                 lock: None, // nothing is kept in the directory
-                never_open: Vec::new(),
+                here: OrdersHere::default(),
                 notes: seen.notes,
             });
         }
@@ -54,12 +64,15 @@ impl Stores {
         let orders = planted::open_orders(&plan.store.orders())?;
         redis::pair(plan_redis, &orders)?;
         let mut notes = std::mem::take(&mut seen.notes);
-        let never_open = redis::compare(plan_redis, &seen, &orders, &mut notes)?;
+        let here = OrdersHere {
+            never_open: redis::compare(plan_redis, &seen, &orders, &mut notes)?,
+            maker: Some(orders.begin_run()?),
+        };
         Ok(Self {
             ledger: None,
             orders: Some(orders),
             lock: Some(lock),
-            never_open,
+            here,
             notes,
         })
     }

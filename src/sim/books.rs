@@ -199,6 +199,15 @@ impl Books {
                 sins.push(Sin::new(SinKind::Broken, what));
             }
         } else {
+            // An order that is offered back behind a fence may be two steps ahead of what the server had.
+            let was_live = before.is_some_and(|before| before.state.is_live());
+            let is_fenced = self.shelves[at]
+                .text("fence")
+                .is_some_and(|fence| !fence.is_empty());
+            if was_live && is_fenced && found.state == ReservationState::PaidLate {
+                let closed = ReservationState::Closed;
+                self.rules.moved(message.reservation, closed, marks, sins);
+            }
             self.rules
                 .moved(message.reservation, found.state, marks, sins);
         }

@@ -14,7 +14,7 @@ pub struct Finding {
 }
 
 /// Commands that change nothing, and words that keep them within a bound.
-const READS: [(&str, &[&str]); 12] = [
+const READS: [(&str, &[&str]); 13] = [
     ("TIME", &[]),
     ("HGET", &[]),
     ("HMGET", &[]),
@@ -27,9 +27,10 @@ const READS: [(&str, &[&str]); 12] = [
     ("HSCAN", &["COUNT"]),
     ("ZRANGE", &["-1"]), // the newest only
     ("ZRANGEBYSCORE", &["LIMIT"]),
+    ("XINFO", &["GROUPS"]),
 ];
-/// Commands that write; all of bounded work, the key first.
-const WRITES: [&str; 10] = [
+/// Commands that write; all of bounded work.
+const WRITES: [&str; 15] = [
     "HSET",
     "HDEL",
     "SET",
@@ -37,6 +38,11 @@ const WRITES: [&str; 10] = [
     "ZREM",
     "ZREMRANGEBYSCORE",
     "XADD",
+    "XACK",
+    "XDEL",
+    "XGROUP",
+    "XAUTOCLAIM",
+    "XREADGROUP",
     "PEXPIREAT",
     "PEXPIRE",
     "PUBLISH",
@@ -199,13 +205,30 @@ fn commands_and_keys(script: &mut Script) {
             let mut arguments = call.arguments.iter();
             arguments.any(|argument| matches!(argument, [only] if only.text == word))
         };
-        let bounds = read.map_or(&[][..], |(_, bounds)| bounds);
+        let bounds = match command {
+            "XAUTOCLAIM" | "XREADGROUP" => &["COUNT"][..],
+            _ => read.map_or(&[][..], |(_, bounds)| bounds),
+        };
         for bound in bounds.iter().filter(|bound| !has(bound)) {
             found.push((call.line, "bound", format!("{command} without {bound}")));
         }
+        if command == "XREADGROUP" && has("BLOCK") {
+            found.push((call.line, "bound", "XREADGROUP waits".to_string()));
+        }
+        // The key stands first, but for those that have a word or their group before it.
+        let place = match command {
+            "XINFO" | "XGROUP" => 1,
+            "XREADGROUP" => {
+                let mut words = call.arguments.iter();
+                let streams =
+                    words.position(|word| matches!(word, [only] if only.text == "STREAMS"));
+                streams.map_or(0, |at| at + 1)
+            }
+            _ => 0,
+        };
         let is_declared = call
             .arguments
-            .first()
+            .get(place)
             .is_some_and(|key| is_key(key, &bound));
         let is_single = command != "EXISTS" || call.arguments.len() == 1;
         if command != "TIME" && !(is_declared && is_single) {

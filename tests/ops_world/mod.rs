@@ -243,6 +243,7 @@ pub fn owner_samples() -> Vec<Sample> {
         well("weir_ledger_serving", 1),
         well("weir_ledger_poisoned", 0),
         well("weir_lease_refused", 0),
+        well("weir_redis_orders_elsewhere", 0),
         sku("seckill_stock_epoch", 6),
         sku("weir_ledger_units_total", BOOKS.total),
         sku("weir_ledger_units_free", BOOKS.free),

@@ -167,6 +167,12 @@ pub const GRANTS_KEPT_MAX: usize = 64 * 1024;
 pub const OFFERS_OUT_MAX: usize = 256;
 /// What of mending waits for something is tried again after this.
 pub const MEND_AGAIN_MS: u64 = 100;
+/// Messages of the outbox stream that are taken at a time, as many as `take.lua` allows: at most 24 KiB of a reply.
+pub const TAKE_PAGE: u32 = 64;
+/// Messages of a SKU that are taken and not forgotten: what the worker has, or waits for its confirmation.
+pub const TAKEN_MAX: usize = 1_024;
+/// What was handed out so long ago and is not forgotten is taken again.
+pub const TAKEN_IDLE_MS: u64 = 10_000;
 /// An ask of the clerk's own, such as the opening of a SKU, may wait so long.
 pub const CLERK_ASK_MS: u64 = 5_000;
 

@@ -6,6 +6,7 @@
 pub mod books;
 mod fault;
 mod limiter;
+mod stream;
 
 pub use fault::RedisError;
 
@@ -101,6 +102,11 @@ pub(super) fn compare(
     orders: &OrderStore,
     notes: &mut Vec<String>,
 ) -> Result<Vec<SkuKey>, ServeError> {
+    if !plan.desk.is_cluster {
+        let mut visit = Visit::begin(plan, &plan.desk.servers[0])?;
+        visit.greet(plan)?;
+        visit.look_at_stream(plan)?;
+    }
     let mut have_orders = Vec::new();
     for steps in &plan.steps {
         let Some(last) = orders.last_order(steps.sku)? else {

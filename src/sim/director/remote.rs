@@ -12,6 +12,7 @@ use weir_core::mail::Addr;
 use weir_core::order::model::OrderModel;
 use weir_core::redis::clerk::lease::LeaseConfig;
 use weir_core::redis::clerk::{Clerk, ClerkConfig};
+use weir_core::redis::step::Maker;
 use weir_core::rng::Rng;
 use weir_core::time::NS_PER_MS;
 use weir_io::sim::{Listen, Status};
@@ -72,7 +73,10 @@ impl Director {
             sale: Arc::clone(&plan.sale),
             plans: redis.steps.clone(),
             never_open,
-            opens_skus: makes_orders,
+            maker: makes_orders.then_some(Maker {
+                store: 1,
+                run: self.remote.boots,
+            }),
             shards_count: plan.shards_count,
             boot: self.remote.boots,
             seed: self.rng.next_u64(),

@@ -1,6 +1,7 @@
 //! The data commands that weir's scripts and clients use, as Redis 7 documents them (redis.io/commands). What is not
 //! here is refused aloud: a script that begins to use a command gets it modelled first.
 
+use super::groups;
 use super::keys::{Keys, SortedMut};
 use super::reply::Reply;
 use super::streams::streams;
@@ -59,9 +60,8 @@ pub fn is_write(name: &[u8]) -> bool {
         "PEXPIREAT",
         "FLUSHALL",
     ];
-    WRITES
-        .iter()
-        .any(|write| write.as_bytes().eq_ignore_ascii_case(name))
+    let name = &name.to_ascii_uppercase()[..];
+    WRITES.iter().any(|write| write.as_bytes() == name) || groups::is_write(name)
 }
 
 /// Where a command's keys are: all of weir's have theirs first; DEL and EXISTS have only keys.
@@ -69,6 +69,7 @@ pub fn keys_of<'a>(name: &[u8], args: Args<'a>) -> Args<'a> {
     match name.to_ascii_uppercase().as_slice() {
         b"DEL" | b"EXISTS" => args,
         b"TIME" | b"PUBLISH" | b"PING" | b"FLUSHALL" => &[],
+        name if groups::has(name) => groups::key_of(name, args),
         _ => &args[..args.len().min(1)],
     }
 }
@@ -80,6 +81,7 @@ pub fn run(scene: &mut Scene<'_>, name: &[u8], args: Args<'_>) -> Reply {
     let family = match name.first() {
         Some(b'H') => hashes(scene, now_ms, &name, args),
         Some(b'Z') => sorted_sets(scene.keys, now_ms, &name, args),
+        Some(b'X') if groups::has(&name) => groups::run(scene.keys, now_ms, &name, args),
         Some(b'X') => streams(scene.keys, now_ms, &name, args),
         _ => plain(scene, now_ms, &name, args),
     };

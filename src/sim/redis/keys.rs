@@ -18,8 +18,21 @@ pub enum Data {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
     /// A sorted set: scores by member, and members by score.
     Sorted(BTreeMap<Vec<u8>, i64>, BTreeSet<(i64, Vec<u8>)>),
-    /// A stream: entries, and the last id given.
-    Stream(BTreeMap<EntryId, Vec<Vec<u8>>>, EntryId),
+    /// A stream: entries, the last id given, and its consumer groups.
+    Stream(
+        BTreeMap<EntryId, Vec<Vec<u8>>>,
+        EntryId,
+        BTreeMap<Vec<u8>, Group>,
+    ),
+}
+
+/// A consumer group of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// The last entry that was handed out.
+    pub last: EntryId,
+    /// Handed out and not acknowledged: to whom, and when.
+    pub pending: BTreeMap<EntryId, (Vec<u8>, u64)>,
 }
 
 /// A key's data and when it ends, in wall milliseconds.
@@ -141,15 +154,41 @@ impl Keys {
         now_ms: u64,
         key: &[u8],
     ) -> Result<(&mut BTreeMap<EntryId, Vec<Vec<u8>>>, &mut EntryId), Reply> {
-        self.forget_ended(now_ms, key);
-        let kept = self.kept.entry(key.to_vec()).or_insert_with(|| Kept {
-            data: Data::Stream(BTreeMap::new(), (0, 0)),
-            ends_at_ms: None,
-        });
-        match &mut kept.data {
-            Data::Stream(entries, last) => Ok((entries, last)),
+        match self.stream_data(now_ms, key) {
+            Data::Stream(entries, last, _) => Ok((entries, last)),
             _ => Err(Reply::wrong_type()),
         }
+    }
+
+    /// Entries and consumer groups of the stream at a key; an absent one is made.
+    ///
+    /// # Errors
+    /// The key holds another type.
+    #[allow(clippy::type_complexity)] // two parts of one variant
+    pub fn groups(
+        &mut self,
+        now_ms: u64,
+        key: &[u8],
+    ) -> Result<
+        (
+            &BTreeMap<EntryId, Vec<Vec<u8>>>,
+            &mut BTreeMap<Vec<u8>, Group>,
+        ),
+        Reply,
+    > {
+        match self.stream_data(now_ms, key) {
+            Data::Stream(entries, _, groups) => Ok((entries, groups)),
+            _ => Err(Reply::wrong_type()),
+        }
+    }
+
+    fn stream_data(&mut self, now_ms: u64, key: &[u8]) -> &mut Data {
+        self.forget_ended(now_ms, key);
+        let kept = self.kept.entry(key.to_vec()).or_insert_with(|| Kept {
+            data: Data::Stream(BTreeMap::new(), (0, 0), BTreeMap::new()),
+            ends_at_ms: None,
+        });
+        &mut kept.data
     }
 
     /// Sets a string, whatever the key held, without a time to live.

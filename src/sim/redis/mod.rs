@@ -6,6 +6,7 @@
 
 mod commands;
 mod greet;
+mod groups;
 mod keys;
 mod mutants;
 mod reply;

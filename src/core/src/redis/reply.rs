@@ -5,6 +5,9 @@
 //! Nothing panics on what a peer sends, nothing is allocated.
 
 mod pages;
+mod stream;
+
+pub use stream::{Taken, TakenPage, taken};
 
 use crate::ask::{Books, Held, LedgerAnswer, LedgerOp, Mode, ReservationState};
 use crate::limits::{RESERVATIONS_MAX, UNITS_MAX};

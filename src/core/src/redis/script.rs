@@ -49,6 +49,8 @@ pub enum Script {
     Snapshot,
     /// A page of the reservations without an order.
     Outbox,
+    /// Messages of the outbox stream, for the maker of orders.
+    Take,
     /// Makes the bucket of a budget, or changes its rate.
     LeasePolicy,
     /// A batch of admission tokens.
@@ -66,7 +68,7 @@ pub const SHA1_HEX_BYTES: usize = 40;
 
 impl Script {
     /// Every script.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Reserve,
         Self::Lookup,
         Self::Confirm,
@@ -87,6 +89,7 @@ impl Script {
         Self::Mark,
         Self::Snapshot,
         Self::Outbox,
+        Self::Take,
         Self::LeasePolicy,
         Self::LeaseDraw,
         Self::LeaseReturn,
@@ -138,6 +141,7 @@ impl Script {
             Self::Mark => "mark",
             Self::Snapshot => "snapshot",
             Self::Outbox => "outbox",
+            Self::Take => "take",
             Self::LeasePolicy => "lease_policy",
             Self::LeaseDraw => "lease_draw",
             Self::LeaseReturn => "lease_return",
@@ -169,6 +173,7 @@ impl Script {
             Self::Mark => include_str!("../../../../lua/mark.lua"),
             Self::Snapshot => include_str!("../../../../lua/snapshot.lua"),
             Self::Outbox => include_str!("../../../../lua/outbox.lua"),
+            Self::Take => include_str!("../../../../lua/take.lua"),
             Self::LeasePolicy => include_str!("../../../../lua/lease_policy.lua"),
             Self::LeaseDraw => include_str!("../../../../lua/lease_draw.lua"),
             Self::LeaseReturn => include_str!("../../../../lua/lease_return.lua"),

@@ -5,6 +5,9 @@
 //! Keys and arguments are those of the scripts' headers in `lua/`.
 
 mod mend;
+mod take;
+
+pub use take::{Maker, StreamId, Take};
 
 use super::link::greeting::HomeId;
 use super::script::Script;
@@ -82,7 +85,9 @@ const fn shape(script: Script) -> (&'static [&'static str], usize) {
         Script::Mark => (&["sku"], 0),
         Script::Snapshot => (&["sku", "user", "pending"], 2),
         Script::Outbox => (&["sku", "res", "pending"], 3),
-        Script::LeasePolicy
+        // Its arguments are as many as it is asked about.
+        Script::Take
+        | Script::LeasePolicy
         | Script::LeaseDraw
         | Script::LeaseReturn
         | Script::Bucket

@@ -134,6 +134,7 @@ impl Watch {
             // Not what is shown.
             News::PullLost(..)
             | News::Outbox(_)
+            | News::Taken(..)
             | News::Resolve(_)
             | News::Offered(..)
             | News::Budget(..) => None,

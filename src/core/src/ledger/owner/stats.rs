@@ -46,7 +46,8 @@ impl Owner {
             ("weir_ledger_snapshots_total", counts.snapshots),
             ("weir_ledger_orders_resent_total", self.outbox.resent),
             ("weir_ledger_serving", u64::from(self.is_serving())),
-            ("weir_lease_refused", 0), // it hands out all of the budget itself
+            ("weir_redis_orders_elsewhere", 0), // nobody else can read this ledger
+            ("weir_lease_refused", 0),          // it hands out all of the budget itself
             (
                 "weir_ledger_poisoned",
                 u64::from(matches!(self.phase, Phase::Poisoned(_))),

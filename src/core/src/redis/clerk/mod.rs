@@ -11,11 +11,12 @@ pub mod lease;
 mod mend;
 mod outbox;
 mod stats;
+mod stream;
 mod wishes;
 
 use super::desk::{Desk, DeskConfig, News, Pull};
 use super::offer::Offered;
-use super::step::{StepPlan, Stock};
+use super::step::{Maker, StepPlan, Stock};
 use super::watch::Watch;
 use crate::ask::{Answer, Ask, AskId, Failure, LedgerOp, Open, OpsRef, Outcome};
 use crate::ledger::SkuState;
@@ -33,6 +34,7 @@ use alloc::vec::Vec;
 use lease::{LeaseConfig, Leases};
 use mend::{Mending, Terms};
 use outbox::Outbox;
+use stream::Stream;
 use weir_proto::ids::{RequestId, ReservationId, SkuKey};
 use wishes::Wished;
 
@@ -45,9 +47,9 @@ pub struct ClerkConfig {
     pub plans: Vec<StepPlan>,
     /// SKUs that are never put on sale by this run: orders of them exist, so what Redis does not have it has lost.
     pub never_open: Vec<SkuKey>,
-    /// What is not there is put on sale, and a changed policy taken over. Only by who makes the orders: nobody else
-    /// knows whether a stock that is not there was sold before.
-    pub opens_skus: bool,
+    /// Who makes the orders here; `None`: another process does. Only who makes them puts on sale what is not there, and
+    /// takes a changed policy over: nobody else knows whether a stock that is not there was sold before.
+    pub maker: Option<Maker>,
     /// Shards 0..this get views and leases.
     pub shards_count: u16,
     /// How long a fence stands after a failover: longer than an old master may take writes.
@@ -90,6 +92,7 @@ pub struct Clerk {
     skus: Vec<Desked>,
     leases: Leases,
     outbox: Outbox,
+    stream: Stream,
     orders_stopped: bool,
     draining: bool,
     /// Asks that were given to the desk and not answered.
@@ -122,6 +125,7 @@ impl Clerk {
             watch: Watch::new(keys.iter().copied(), config.boot, config.seed),
             leases: Leases::new(now, &config),
             outbox: Outbox::new(&keys),
+            stream: Stream::new(config.maker, &keys),
             orders_stopped: false,
             draining: false,
             asks_out: 0,
@@ -151,6 +155,7 @@ impl Clerk {
             Mail::OutboxAsk => {
                 self.set_orders_stopped(false, fx);
                 self.outbox.ask_all(now);
+                self.stream.ask_all(now);
             }
             Mail::MendAsk(ask) => self.take_wish(ask, fx),
             Mail::Rows(found) => {
@@ -263,6 +268,8 @@ impl Clerk {
             News::PullLost(sku, Pull::Offer(id)) => self.offered(now, *sku, *id, None),
             News::Outbox(found) => self.outbox.found(now, found, fx),
             News::PullLost(sku, Pull::Outbox { .. }) => self.outbox.lost(now, *sku),
+            News::Taken(sku, taken) => self.stream.taken(now, *sku, taken, fx),
+            News::PullLost(sku, Pull::Take) => self.stream.lost(now, *sku),
             News::Resolve(endpoint) => {
                 fx.post(Addr::Resolver, Mail::ResolveAsk(endpoint.clone()));
             }
@@ -290,7 +297,7 @@ impl Clerk {
     ) {
         let sale = Arc::clone(&self.config.sale);
         let (boot, own_ask) = (self.config.boot, self.next_own_ask);
-        let opens_skus = self.config.opens_skus;
+        let opens_skus = self.config.maker.is_some();
         let is_home = self.desk.is_at_home(sku);
         let is_lost = self.config.never_open.contains(&sku) || !is_home;
         let Some((_, spec)) = sale.sku(sku) else {
@@ -335,7 +342,7 @@ impl Clerk {
         let (_, spec) = self.config.sale.sku(sku)?;
         let desked = self.skus.iter().find(|desked| desked.sku == sku)?;
         Some(Terms {
-            has_orders: self.config.opens_skus,
+            has_orders: self.config.maker.is_some(),
             freeze_ms: self.config.freeze_ms,
             stock: Stock {
                 total: 0,
@@ -441,7 +448,8 @@ impl Handler for Clerk {
         self.deliver(now, fx);
         self.watch.turn(now, &mut self.desk, fx);
         self.leases.turn(now, &mut self.desk, fx);
-        self.outbox.turn(now, &mut self.desk, fx);
+        self.stream.turn(now, &mut self.desk, fx);
+        self.outbox.turn(now, &self.stream, &mut self.desk, fx);
         self.desk.turn(now, fx);
         self.deliver(now, fx); // what the turn gave up is answered in it
         if self.tick_due <= now.mono {
@@ -463,6 +471,7 @@ impl Handler for Clerk {
             self.watch.next_deadline(),
             self.leases.next_deadline(),
             self.outbox.next_deadline(),
+            self.stream.next_deadline(),
             self.desk.next_deadline(),
         ];
         due.into_iter().flatten().min()

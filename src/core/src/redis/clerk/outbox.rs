@@ -1,8 +1,10 @@
 //! Reservations without an order, read from Redis by their state and handed to the worker; at least once (G3, R40).
 //!
-//! A poll goes on behind the last one that was seen; a rescan begins again, so that what was lost on the way to the
-//! worker, and what another instance left behind, is sent again. Before the orders of restocked units go their totals.
+//! The safety net under the stream (`stream`): every few seconds it begins again and goes through all pages, so that what
+//! was lost on the way to the worker, or what the stream does not have, is sent. Before the orders of restocked units go
+//! their totals.
 
+use super::stream::Stream;
 use crate::limits::{OUTBOX_POLL_MS, OUTBOX_RESCAN_MS};
 use crate::mail::{Addr, Mail};
 use crate::order::contract::StockTotal;
@@ -25,7 +27,6 @@ struct Line {
     /// Everything is asked for again although a page is on its way.
     again: bool,
     due: Mono,
-    rescan_due: Mono,
 }
 
 /// See the module.
@@ -49,7 +50,6 @@ impl Outbox {
             is_out: false,
             again: false,
             due: Mono(0),
-            rescan_due: Mono(0),
         });
         Self {
             is_asked: false,
@@ -70,14 +70,14 @@ impl Outbox {
         }
     }
 
-    pub fn turn(&mut self, now: Now, desk: &mut Desk, fx: &mut Effects) {
+    pub fn turn(&mut self, now: Now, stream: &Stream, desk: &mut Desk, fx: &mut Effects) {
         for line in self.lines.iter_mut().filter(|_| self.is_asked) {
             if line.is_out || line.due > now.mono {
                 continue;
             }
-            if line.rescan_due <= now.mono {
-                line.rescan_due = now.mono.plus_ms(OUTBOX_RESCAN_MS);
-                line.next = BEGINNING;
+            if !stream.is_ours(line.sku) {
+                line.due = now.mono.plus_ms(OUTBOX_POLL_MS);
+                continue;
             }
             let (from, skip) = line.next;
             line.is_out = desk.pull(now, line.sku, Pull::Outbox { from, skip }, fx);
@@ -99,10 +99,12 @@ impl Outbox {
         };
         line.is_out = false;
         let again = core::mem::take(&mut line.again);
-        line.next = if again { BEGINNING } else { found.next };
-        if again || !found.is_last {
-            line.due = now.mono;
-        }
+        let is_over = found.is_last || again;
+        line.next = if is_over { BEGINNING } else { found.next };
+        line.due = match found.is_last && !again {
+            true => now.mono.plus_ms(OUTBOX_RESCAN_MS),
+            false => now.mono,
+        };
         if let Some(total) = found.total.filter(|_| line.total != found.total) {
             line.total = Some(total);
             let sku = found.sku;

@@ -10,7 +10,11 @@ impl Clerk {
     /// True when every SKU is known, be it as lost, and its server can be asked for grants.
     fn is_serving(&self, now: Now) -> bool {
         let mut skus = self.skus.iter();
-        let is_known = skus.all(|desked| desked.state.is_some() || desked.was_lost);
+        let is_known = skus.all(|desked| match desked.state {
+            // Who makes the orders has to know that nobody else does.
+            Some(_) => self.config.maker.is_none() || self.stream.is_ours(desked.sku),
+            None => desked.was_lost,
+        });
         let is_reachable = self
             .skus
             .iter()
@@ -27,6 +31,12 @@ impl Clerk {
             ("weir_ledger_serving", u64::from(self.is_serving(now))),
             ("weir_ledger_poisoned", 0),
             ("weir_redis_outbox_total", self.outbox.sent),
+            ("weir_redis_stream_taken_total", self.stream.sent),
+            ("weir_redis_stream_forgotten_total", self.stream.forgotten),
+            (
+                "weir_redis_orders_elsewhere",
+                u64::from(self.stream.is_elsewhere),
+            ),
             ("weir_redis_asks_total", counts.asks),
             ("weir_redis_resends_total", counts.resends),
             ("weir_redis_unknown_total", counts.unknown),

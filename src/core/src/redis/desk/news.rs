@@ -11,9 +11,9 @@ use crate::redis::lease::{BudgetStep, BudgetTold, LeaseSteps};
 use crate::redis::link::fault::LinkFault;
 use crate::redis::link::greeting::HomeId;
 use crate::redis::offer::{Offer, Offered};
-use crate::redis::reply::{self, ShapeFault};
+use crate::redis::reply::{self, ShapeFault, Taken};
 use crate::redis::script::Script;
-use crate::redis::step::{StepPlan, Stock};
+use crate::redis::step::{SkuSteps, StepPlan, Stock, Take};
 use crate::time::{Now, WallMs};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -42,6 +42,8 @@ pub enum News {
     Page(Box<SkuPage>),
     /// A page of the outbox that was pulled.
     Outbox(Box<OutboxFound>),
+    /// Messages of the outbox stream that were taken.
+    Taken(SkuKey, Box<Taken>),
     /// What a step at a bucket came to.
     Budget(SkuKey, BudgetTold),
     /// A step that was pulled: done, or there was nothing to do.
@@ -69,6 +71,8 @@ pub enum Pull {
         /// So many of that time are passed over.
         skip: u64,
     },
+    /// Messages of the outbox stream: only [`Desk::take`] sends it.
+    Take,
     /// One epoch step for what gathered while it was sold out.
     Reopen,
     /// A step at its bucket; only [`Desk::step_budget`] sends it.
@@ -152,6 +156,43 @@ impl Desk {
 
     /// Sends a pull. One answer comes as news: what was pulled, or [`News::PullLost`]. False: it cannot be sent now.
     pub fn pull(&mut self, now: Now, sku: SkuKey, pull: Pull, fx: &mut Effects) -> bool {
+        self.pull_by(now, sku, pull, fx, |steps, home, out| {
+            let (here, heard) = home;
+            match pull {
+                Pull::Snapshot {
+                    cursor,
+                    with_winners,
+                } => steps.push_snapshot(cursor, if with_winners { PAGE_USERS } else { 0 }, out),
+                Pull::Outbox { from, skip } => steps.push_outbox(from, skip, OUTBOX_PAGE, out),
+                Pull::Reopen => steps.push_reopen(out),
+                Pull::Freeze => steps.push_freeze(OPERATORS_FREEZE, out),
+                Pull::Thaw => steps.push_thaw(heard, out),
+                Pull::Fence => steps.push_fence(here, heard, out),
+                Pull::Rehome => steps.push_rehome(None, here, heard, out),
+                Pull::Restore(stock) => steps.push_restore(here, &stock, heard, out),
+                Pull::Take | Pull::Budget(_) | Pull::Offer(_) => {
+                    debug_assert!(false, "it has a way of its own");
+                }
+            }
+        })
+    }
+
+    /// As [`Self::pull`], for messages of the outbox stream.
+    pub fn take(&mut self, now: Now, sku: SkuKey, take: &Take<'_>, fx: &mut Effects) -> bool {
+        self.pull_by(now, sku, Pull::Take, fx, |steps, _, out| {
+            steps.push_take(take, out);
+        })
+    }
+
+    /// `write` is told the server's name and the largest epoch heard of.
+    fn pull_by(
+        &mut self,
+        now: Now,
+        sku: SkuKey,
+        pull: Pull,
+        fx: &mut Effects,
+        write: impl FnOnce(&SkuSteps, (&HomeId, u64), &mut Vec<u8>),
+    ) -> bool {
         let Some(place) = self.sku_of(sku) else {
             return false;
         };
@@ -159,7 +200,7 @@ impl Desk {
             return false;
         };
         // What a server without the books has pending, or gathered, is not acted upon.
-        let acts = matches!(pull, Pull::Outbox { .. } | Pull::Reopen);
+        let acts = matches!(pull, Pull::Outbox { .. } | Pull::Take | Pull::Reopen);
         if self.nodes[index].is_retired || (acts && !self.is_fine(place, index)) {
             return false;
         }
@@ -169,24 +210,9 @@ impl Desk {
         let heard = self.epoch_of(place);
         let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
         let here = node.link.facts().home();
-        let sent = node
-            .link
-            .send(now, Sent::Pull(place as u16, pull), fx, |out| match pull {
-                Pull::Snapshot {
-                    cursor,
-                    with_winners,
-                } => steps.push_snapshot(cursor, if with_winners { PAGE_USERS } else { 0 }, out),
-                Pull::Outbox { from, skip } => steps.push_outbox(from, skip, OUTBOX_PAGE, out),
-                Pull::Reopen => steps.push_reopen(out),
-                Pull::Budget(_) => debug_assert!(false, "it has frames of its own"),
-                Pull::Freeze => steps.push_freeze(OPERATORS_FREEZE, out),
-                Pull::Thaw => steps.push_thaw(heard, out),
-                Pull::Fence => steps.push_fence(&here, heard, out),
-                Pull::Rehome => steps.push_rehome(None, &here, heard, out),
-                Pull::Restore(stock) => steps.push_restore(&here, &stock, heard, out),
-                Pull::Offer(_) => debug_assert!(false, "an offer has its own way"),
-            });
-        sent.is_ok()
+        let sent = Sent::Pull(place as u16, pull);
+        let write = |out: &mut Vec<u8>| write(steps, (&here, heard), out);
+        node.link.send(now, sent, fx, write).is_ok()
     }
 
     /// Sends a step at a SKU's bucket. One answer comes as news: [`News::Budget`], or [`News::PullLost`]. False: it cannot
@@ -270,6 +296,8 @@ impl Desk {
         let news = match pull {
             Pull::Snapshot { .. } => snapshot_of(plan, value),
             Pull::Outbox { from, skip } => outbox_of(plan, (from, skip), value),
+            Pull::Take => reply::taken(plan.sku, plan.ids_above, value)
+                .map(|taken| News::Taken(plan.sku, Box::new(taken))),
             Pull::Budget(step) => step.told(value).map(|told| News::Budget(plan.sku, told)),
             Pull::Offer(id) => reply::offered(value).map(|end| News::Offered(plan.sku, id, end)),
             Pull::Reopen
@@ -331,6 +359,7 @@ impl Pull {
         match self {
             Self::Snapshot { .. } => Script::Snapshot,
             Self::Outbox { .. } => Script::Outbox,
+            Self::Take => Script::Take,
             Self::Reopen => Script::Reopen,
             Self::Budget(step) => step.script(),
             Self::Freeze => Script::Freeze,
