@@ -162,6 +162,77 @@ fn passing(client: &mut Client) -> u32 {
 }
 
 #[test]
+fn an_operator_changes_a_budget_while_it_sells_and_an_older_version_is_refused() {
+    let shop = Shop::new("law-budget");
+    shop.edit("# budget = \"40000/s\"", "budget = \"30/s\"");
+    let server = shop.start();
+    server.until_ready_is(200);
+    let change = |sku: u64, body: &str| {
+        server.post_ops(&format!("/ops/v1/activities/1/skus/{sku}/budget"), body)
+    };
+    let shown = |wanted: &str| {
+        let page = server.get_ops("/metrics").body;
+        let rate = "seckill_admission_rate_limit{activity_id=\"1\",sku_id=\"1\"} ";
+        let line = page.lines().find_map(|line| line.strip_prefix(rate));
+        assert_eq!(line, Some(wanted));
+    };
+    shown("30.000");
+    let done = change(1, r#"{"version":4,"rate":"0.5/s","actor":"alice"}"#);
+    assert_eq!(
+        (done.status, done.code()),
+        (200, "OK".to_owned()),
+        "{done:?}"
+    );
+    assert_eq!(done.json()["rate_per_s"], 0.5);
+    shown("0.500");
+    let older = change(1, r#"{"version":3,"rate":"900/s"}"#);
+    assert_eq!(
+        (older.status, &*older.code()),
+        (400, "INVALID_ARGUMENT"),
+        "{older:?}"
+    );
+    let same = change(1, r#"{"version":4,"rate":"900/s"}"#);
+    assert_eq!(same.json()["rate_per_s"], 0.5, "what holds: {same:?}");
+    shown("0.500");
+    // What is saved is little, and no more comes in: most of many buyers are refused.
+    let mut client = Client {
+        buyer: Buyer::of(&shop),
+        wire: server.wire(),
+        calls: 0,
+    };
+    let mut refused = 0;
+    for user in 1..=200 {
+        client
+            .wire
+            .send(&client.buyer.bytes(&client.buyer.submit(user)));
+        refused += u64::from(client.wire.answer().code() == "SYSTEM_OVERLOADED");
+    }
+    assert!(refused > 100, "{refused}");
+    for body in [
+        r#"{"version":5}"#,
+        r#"{"rate":"5/s"}"#,
+        r#"{"version":0,"rate":"5/s"}"#,
+        r#"{"version":5,"rate":"fast"}"#,
+        r#"{"version":5,"rate":"5/s","weights":0}"#,
+    ] {
+        assert_eq!(change(1, body).status, 400, "{body}");
+    }
+    assert_eq!(change(9, r#"{"version":5,"rate":"5/s"}"#).status, 404);
+    let audit = std::fs::read_to_string(shop.plan().ops.audit_log).unwrap();
+    let results: Vec<&str> = ["ASKED", "DONE", "REFUSED"]
+        .into_iter()
+        .filter(|result| audit.contains(&format!("\"result\":\"{result}\"")))
+        .collect();
+    assert_eq!(results, ["ASKED", "DONE", "REFUSED"], "{audit}");
+    assert_eq!(
+        audit.lines().count(),
+        6,
+        "three changes, two lines each: {audit}"
+    );
+    server.stop();
+}
+
+#[test]
 fn an_operator_changes_a_limit_while_it_runs_and_each_buyer_keeps_what_was_earned() {
     let shop = Shop::new("law-change");
     shop.edit("stock = 100", "stock = 100000");

@@ -289,6 +289,25 @@ fn a_newer_policy_is_followed_and_an_older_one_is_not_taken() {
     assert_eq!(of_sku(&old, "weir_budget_policy_followed"), Some(1));
     assert_eq!(of_sku(&new, "weir_budget_policy_followed"), Some(0));
     assert_eq!(redis.cli(&["HGET", "{a1:s1}:lease", "rate"]), "55000");
+    // An operator at the other instance: older ones are refused, a newer one comes to everybody.
+    let change = |body: &str| old.post_ops("/ops/v1/activities/1/skus/1/budget", body);
+    let refused = change(r#"{"version":6,"rate":"900/s"}"#);
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.body.contains("newer version"), "{refused:?}");
+    let done = change(r#"{"version":8,"rate":"77/s","weights":4,"actor":"alice"}"#);
+    assert_eq!(done.status, 200, "{done:?}");
+    let told = done.json();
+    assert_eq!(
+        (&told["version"], &told["rate_per_s"], &told["weights"]),
+        (&8.into(), &77.0.into(), &4.into())
+    );
+    for running in [&old, &new, &worker] {
+        until("the operator's holds", || {
+            of_sku(running, "weir_budget_policy_version") == Some(8)
+                && of_sku(running, "seckill_admission_rate_limit") == Some(77)
+                && of_sku(running, "weir_budget_weights") == Some(4)
+        });
+    }
     for running in [old, new, worker] {
         running.stop();
     }

@@ -18,6 +18,8 @@ pub(super) enum Wanted {
     Readiness,
     Sku(SkuKey),
     Hot,
+    /// What came of a change of a budget.
+    Budget,
 }
 
 /// One part and what it said in this round.

@@ -108,7 +108,7 @@ metrics! {
     "seckill_global_lease_wasted_total" Counter Sum One "Prepaid tokens that expired unspent.";
     // Seed 000 §12.1: overload.
     "seckill_admission_mode" Gauge Max One "1 for the admission mode of a SKU.";
-    "seckill_admission_rate_limit" Gauge Max Thousandths "Submits per second that may ask the ledger for a SKU, over all shards.";
+    "seckill_admission_rate_limit" Gauge Max Thousandths "Submits per second that may ask the ledger for a SKU, over all shards, and over all instances of a stock in Redis.";
     "seckill_inflight_requests" Gauge Sum One "Requests that wait for the ledger.";
     "seckill_inflight_limit" Gauge Sum One "Most requests that may wait for the ledger.";
     "seckill_load_shed_total" Counter Sum One "Requests refused because the system is too busy.";

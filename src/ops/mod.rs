@@ -7,6 +7,7 @@
 //! switch, thrown last: it stops at once, so that `/readyz` can say that the others drain.
 
 mod audit;
+mod budget;
 mod conns;
 pub mod drivers;
 pub mod entropy;
@@ -123,6 +124,7 @@ pub struct OpsListener {
     rules: [Rule; Dim::ALL.len()],
     deny: DenyBook,
     deny_due: Option<Mono>,
+    budgets: Vec<budget::Asked>,
     user_hash_key: [u8; 32],
     counts: Counts,
     date: DateCache,
@@ -185,6 +187,7 @@ impl OpsListener {
             rules: config.rules,
             deny: config.deny,
             deny_due: None,
+            budgets: Vec::new(),
             user_hash_key: config.user_hash_key,
             counts: Counts::default(),
             date: DateCache::default(),
@@ -296,6 +299,11 @@ impl OpsListener {
                 let body = request.body.in_one(&mut scratch);
                 return self.change_limit(now, dim, peer, body, fx).map(Served::Now);
             }
+            Route::Budget(key) => {
+                check_json(request)?;
+                let body = request.body.in_one(&mut scratch);
+                self.ask_budget(now, (id, peer), key, body, fx)?;
+            }
             Route::Step(key, action) => {
                 check_json(request)?;
                 let body = request.body.in_one(&mut scratch);
@@ -333,6 +341,7 @@ impl OpsListener {
                 Wanted::Metrics => self.metrics(),
                 Wanted::Readiness => self.readiness(),
                 Wanted::Hot => self.hot_page(),
+                Wanted::Budget => self.budget(now, id),
                 Wanted::Sku(key) => self.sku(key).unwrap_or_else(|refusal| refusal.reply()),
             };
             self.answer(now, id, &reply, fx);

@@ -85,6 +85,9 @@ faults! {
         "The audit log cannot be written, so no step is taken until a restart. See the disk.";
     /// A rate and burst that the limit cannot enforce.
     Policy = BadRequest, InvalidArgument, "This limit cannot enforce that rate and burst; nothing was changed.";
+    /// The version is not above the one that holds.
+    OlderBudget = BadRequest, InvalidArgument,
+        "A budget of a newer version holds; nothing was changed. Look at weir_budget_policy_version and send a larger one.";
     /// No subject, or several.
     OneSubject = BadRequest, InvalidArgument,
         "Name exactly one subject: network, user_id, user_hash, device_hash (deny), or all (lifting bans).";

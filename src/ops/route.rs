@@ -62,6 +62,7 @@ pub(super) enum Route {
     Hot,
     Gate(GateAct),
     Step(SkuKey, Action),
+    Budget(SkuKey),
 }
 
 impl Route {
@@ -105,6 +106,7 @@ impl Route {
                         Some("freeze") => Self::Step(key, Action::Freeze),
                         Some("thaw") => Self::Step(key, Action::Thaw),
                         Some("rebuild") => Self::Step(key, Action::Rebuild),
+                        Some("budget") => Self::Budget(key),
                         Some(_) => return None,
                     }
                 }
@@ -123,7 +125,9 @@ impl Route {
             | Self::Sku(_)
             | Self::Deny
             | Self::Hot => "GET, HEAD",
-            Self::Tickets | Self::Limit(_) | Self::Step(..) | Self::Gate(_) => "POST",
+            Self::Tickets | Self::Limit(_) | Self::Step(..) | Self::Budget(_) | Self::Gate(_) => {
+                "POST"
+            }
         }
     }
 
@@ -183,6 +187,10 @@ mod tests {
             (
                 "/ops/v1/activities/7/skus/8/rebuild",
                 Some(Route::Step(key, Action::Rebuild)),
+            ),
+            (
+                "/ops/v1/activities/7/skus/8/budget",
+                Some(Route::Budget(key)),
             ),
         ] {
             assert_eq!(Route::of(path.as_bytes()), route, "{path}");

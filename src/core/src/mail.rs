@@ -7,7 +7,7 @@ use crate::ask::{Answer, Ask, AskId};
 use crate::journal::{Batch, BatchResult, Image};
 use crate::limit::deny::{DenyList, UserHash};
 use crate::limit::dimension::Dim;
-use crate::limit::gcra::Policy;
+use crate::limit::gcra::{Policy, Rate};
 use crate::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
 use crate::order::contract::{
     OrderBatch, OrderDone, OrderMessage, PaymentAnswer, PaymentAsk, StockTotal,
@@ -58,6 +58,19 @@ pub struct LimitChange {
     pub dim: Dim,
     /// The shard's part of the new policy, checked against the dimension's kind.
     pub policy: Policy,
+}
+
+/// Another admission rate for a SKU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetChange {
+    /// Which.
+    pub sku: SkuKey,
+    /// One that is not above the version that holds changes nothing.
+    pub version: u64,
+    /// Over all shards, and all instances; a budget can enforce it.
+    pub rate: Rate,
+    /// The sum of the weights of all instances; `None`: as it is. The embedded ledger has no other instances.
+    pub weights: Option<u32>,
 }
 
 /// Whose bans an operator lifts.
@@ -186,6 +199,8 @@ pub enum Mail {
     Record(AdmissionRecord),
     /// Ops to shard: another rate and burst for one dimension, from here on.
     LimitChange(LimitChange),
+    /// Ops to the owner: another admission rate, if it is newer.
+    BudgetChange(BudgetChange),
     /// Ops to a shard: this is who is denied from here on (A6).
     Deny(Arc<DenyList>),
     /// Ops to a shard: lift bans.

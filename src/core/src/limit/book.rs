@@ -26,6 +26,9 @@ pub struct Prepaid {
     pub ends: Mono,
 }
 
+/// Of the rate that a book is made with.
+const FIRST_VERSION: u64 = 1;
+
 /// What the owner knows of one shard.
 #[derive(Clone, Copy, Debug, Default)]
 struct ShardLine {
@@ -61,6 +64,8 @@ pub struct BookCounts {
 #[derive(Clone, Debug)]
 pub struct LeaseBook {
     owner_boot: u64,
+    version: u64,
+    rate: Rate,
     steps: [Policy; BUDGET_RAMP_STEPS as usize],
     step: usize,
     step_ends: Mono,
@@ -84,6 +89,8 @@ impl LeaseBook {
         let steps = climb(rate)?;
         Ok(Self {
             owner_boot,
+            version: FIRST_VERSION,
+            rate,
             steps,
             step: 0,
             step_ends: now.plus_ms(step_ms()),
@@ -100,10 +107,33 @@ impl LeaseBook {
     pub fn set_rate(&mut self, now: Mono, rate: Rate) -> Result<(), PolicyError> {
         let steps = climb(rate)?;
         self.climb_to(now);
+        self.rate = rate;
         self.steps = steps;
         let saved = self.bucket.level(now).remaining;
         self.bucket = Bucket::with_tokens(self.steps[self.step], now, saved);
         Ok(())
+    }
+
+    /// As [`Self::set_rate`], if `version` is above the one that holds; false: it is not, and nothing changes.
+    /// # Errors
+    /// As [`Self::new`]; nothing changes then.
+    pub fn change(&mut self, now: Mono, version: u64, rate: Rate) -> Result<bool, PolicyError> {
+        if version <= self.version {
+            return Ok(false);
+        }
+        self.set_rate(now, rate)?;
+        self.version = version;
+        Ok(true)
+    }
+
+    /// Version of the rate that holds; 1 until it is changed.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// R_admit, whatever step of the climb was reached.
+    pub const fn rate(&self) -> Rate {
+        self.rate
     }
 
     /// Begins the climb again with an empty bucket: after an outage what waited must not come all at once (J6).

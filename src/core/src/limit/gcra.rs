@@ -65,6 +65,12 @@ impl Rate {
         }
     }
 
+    /// Thousandths of a token per second, rounded down, for people and for other machines.
+    pub fn milli_per_s(self) -> u64 {
+        let milli = u128::from(self.tokens) * u128::from(1000 * NS_PER_S);
+        u64::try_from(milli / u128::from(self.per_ns.max(1))).unwrap_or(u64::MAX)
+    }
+
     /// The same rate in lowest terms.
     /// # Errors
     /// `ZeroPeriod`; `RateTooFine` when the reduced tokens exceed [`RATE_TOKENS_MAX`].

@@ -210,11 +210,7 @@ impl LeaseSteps {
 
 /// Thousandths of a token per second, rounded down; at most what the bucket counts exactly.
 pub fn rate_milli(rate: Rate) -> u64 {
-    let milli = u128::from(rate.tokens) * u128::from(1000 * NS_PER_S);
-    let milli = milli / u128::from(rate.per_ns.max(1));
-    u64::try_from(milli)
-        .unwrap_or(BUCKET_RATE_MILLI_MAX)
-        .min(BUCKET_RATE_MILLI_MAX)
+    rate.milli_per_s().min(BUCKET_RATE_MILLI_MAX)
 }
 
 /// Reads what setting a policy came to.

@@ -22,7 +22,7 @@ use crate::limits::{
     OUTBOX_RESCAN_MS, REOPEN_TICK_MS, SNAPSHOT_AFTER_BATCHES, SNAPSHOT_AFTER_BYTES,
     TOMBSTONE_TTL_MS, VIEW_REFRESH_MS,
 };
-use crate::mail::{Addr, Mail};
+use crate::mail::{Addr, BudgetChange, Mail};
 use crate::planted::{self, Planted};
 use crate::port::{Effects, Event, Handler};
 use crate::sale::{Sale, Sku};
@@ -345,6 +345,13 @@ impl Owner {
         }
     }
 
+    /// One that cannot be enforced was refused by the listener already, and here changes nothing.
+    fn change_budget(&mut self, now: Now, change: &BudgetChange) {
+        if let Some(book) = self.lease_book(change.sku) {
+            let _ = book.change(now.mono, change.version, change.rate);
+        }
+    }
+
     fn lease_book(&mut self, key: SkuKey) -> Option<&mut LeaseBook> {
         let is_serving = self.is_serving();
         let found = self.leases.iter_mut().find(|(sku, _)| *sku == key);
@@ -398,6 +405,7 @@ impl Owner {
             Mail::Ask(ask) => self.take_up(now, &ask, fx),
             Mail::LeaseDraw(draw) => self.draw(now, &draw, fx),
             Mail::LeaseReturn(back) => self.give_back(now, &back),
+            Mail::BudgetChange(change) => self.change_budget(now, &change),
             Mail::ViewsAsk(shard) => self.send_views(shard, fx),
             Mail::Appended(result) => self.appended(*result, fx),
             Mail::Recovered(image) => self.recovered(now, &image, fx),

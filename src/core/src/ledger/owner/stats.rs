@@ -93,12 +93,13 @@ impl Owner {
             );
         }
         for (sku, book) in &self.leases {
-            let label = Label::Sku(*sku);
-            let book = book.counts();
-            put("weir_lease_tokens_granted_total", label, book.granted);
-            put("weir_lease_tokens_returned_total", label, book.returned);
-            put("weir_lease_tokens_void_total", label, book.void);
-            put("weir_lease_draws_stale_total", label, book.stale_draws);
+            let (label, rate, all) = (Label::Sku(*sku), book.rate().milli_per_s(), book.counts());
+            put("weir_budget_policy_version", label, book.version());
+            put("seckill_admission_rate_limit", label, rate);
+            put("weir_lease_tokens_granted_total", label, all.granted);
+            put("weir_lease_tokens_returned_total", label, all.returned);
+            put("weir_lease_tokens_void_total", label, all.void);
+            put("weir_lease_draws_stale_total", label, all.stale_draws);
         }
         Stats {
             from: Addr::Owner,

@@ -13,7 +13,7 @@ use crate::limit::pool::TokenPool;
 use crate::limits::{
     BUCKET_POLICY_EVERY_MS, LEASE_SOLD_OUT_MS, POOL_AGAIN_MS, POOL_REFUSED_MS, POOL_RETURN_MS,
 };
-use crate::mail::{Addr, Mail};
+use crate::mail::{Addr, BudgetChange, Mail};
 use crate::port::{ConnId, ConnectError, ConnectToken, Effects, Input};
 use crate::redis::desk::{Desk, DeskConfig, News, Pull};
 use crate::redis::endpoint::Endpoint;
@@ -175,6 +175,22 @@ impl Leases {
                 line.pool.came_back(now.mono, tokens, ends);
             }
         }
+    }
+
+    /// An operator's change, if it is newer than what is known; the other instances find it in the bucket.
+    pub fn change(&mut self, now: Now, change: &BudgetChange) {
+        let line = self.find(change.sku);
+        let Some(line) = line.filter(|line| change.version > line.policy.version) else {
+            return;
+        };
+        line.own = LeasePolicy {
+            version: change.version,
+            rate: change.rate,
+            weights: change.weights.unwrap_or(line.policy.weights),
+        };
+        line.policy = line.own;
+        line.policy_due = now.mono;
+        line.pace(now);
     }
 
     /// The process ends: what is unspent goes back.

@@ -150,6 +150,7 @@ impl Clerk {
             Mail::Ask(ask) => self.take_up(now, ask, fx),
             Mail::LeaseDraw(draw) => self.draw(now, &draw, fx),
             Mail::LeaseReturn(back) => self.leases.give_back(now, &back),
+            Mail::BudgetChange(change) => self.leases.change(now, &change),
             Mail::ViewsAsk(shard) => self.send_views(shard, fx),
             Mail::OrdersStopped => self.set_orders_stopped(true, fx),
             Mail::OutboxAsk => {
