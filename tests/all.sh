@@ -139,7 +139,7 @@ run 60 compare_goals python3 -B bench/compare/test_stats.py
 # The comparison with other servers, as short as it can be: it must run; its figures are not looked at.
 run 120 compare bench/compare.sh --json --rounds 1 --seconds 1 --tries 1 --only null-compact,weir-compact --scenario c64
 # Reserves on a Redis of its own, ours and redis-benchmark's: all must be grants; the rates are not looked at.
-run 120 redis_bench bench/redis.sh --json --rounds 1 --seconds 1 --tries 1
+run 180 redis_bench bench/redis.sh --json --rounds 1 --seconds 1 --tries 1 --commands-seconds 5
 # What an idle connection costs, with few of them; the figure is not looked at.
 run 120 idle bench/idle.sh 2000
 # A thousand sales on a virtual clock with faults from their seeds; the full 5,000 are for whoever changes core.

@@ -17,6 +17,7 @@ import servers
 from load import OTHERS_PPM_MAX, REPEATS_MAX
 from stats import ratio, spread
 
+import commands
 from measure import Failed, Stage
 
 # Where redis-benchmark's best is looked for: connections and commands under way on each.
@@ -38,6 +39,9 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default 7)")
     parser.add_argument("--seconds", type=float, default=2.5, help="of each measurement, about (default 2.5)")
     parser.add_argument("--under-way", type=int, default=1024, help="our asks under way, 1..=4096 (default 1024)")
+    parser.add_argument("--commands-seconds", type=int, default=10,
+                        help="of each count of the commands of `weir serve`, 5 or more (default 10)")
+    parser.add_argument("--commands-only", action="store_true", help="only those counts")
     parser.add_argument("--tries", type=int, default=REPEATS_MAX,
                         help=f"how often a disturbed measurement is made at most (default {REPEATS_MAX})")
     cores = sorted(os.sched_getaffinity(0))
@@ -46,7 +50,8 @@ def arguments():
                         help="core of the client and of the delay (default: the first)")
     args = parser.parse_args()
     for name, value, least in (("--rounds", args.rounds, 1), ("--seconds", args.seconds, 0.1),
-                               ("--under-way", args.under_way, 1), ("--tries", args.tries, 1)):
+                               ("--under-way", args.under_way, 1), ("--tries", args.tries, 1),
+                               ("--commands-seconds", args.commands_seconds, 5)):
         if value < least:
             parser.error(f"{name} {value}: must be at least {least}")
     if args.server_cpu == args.client_cpu or not {args.server_cpu, args.client_cpu} <= set(cores):
@@ -59,7 +64,12 @@ class Run:
 
     def __init__(self, args, stage):
         self.args, self.stage = args, stage
-        self.seen = {}
+        self.seen, self.commands = {}, {}
+
+    def count(self):
+        args = self.args
+        cores = (args.server_cpu, args.client_cpu)
+        self.commands = commands.measured(self.stage.server, *cores, args.commands_seconds)
 
     def go(self):
         stage, args = self.stage, self.args
@@ -119,7 +129,10 @@ class Run:
                 "shapes": sorted({figure["shape"] for figure in figures}),
                 "disturbed_rounds": sum(is_disturbed(figure) for figure in figures),
             }
-        yield {"ratios": self.ratios()}
+        if self.commands:
+            yield {"commands": self.commands}
+        if self.seen:
+            yield {"ratios": self.ratios()}
 
     def ratios(self):
         plain, delayed, bench = ("weir", "plain"), ("weir", "delayed"), ("redis-benchmark", "plain")
@@ -148,6 +161,10 @@ def is_disturbed(figure):
 def show(each):
     if "about" in each:
         return
+    if "commands" in each:
+        for name, made in each["commands"].items():
+            print(f"{name}: {made['value']}, goal {made['sense']} {made['goal']}: {'ok' if made['ok'] else 'MISSED'}")
+        return
     if "ratios" in each:
         for name, made in each["ratios"].items():
             print(f"{name}: {made['value']} ({made['low']} to {made['high']}), goal {made['sense']} {made['goal']}: "
@@ -173,7 +190,7 @@ def main():
     if why:
         print(f"SKIPPED redis: {why}")
         return
-    build = ["cargo", "build", "--release", "--locked", "-p", "weir-bench", "--bin", "weir-redis"]
+    build = ["cargo", "build", "--release", "--locked", "-p", "weir-bench", "-p", "weir", "--bin", "weir-redis", "--bin", "weir"]
     if subprocess.run(build, cwd=need.ROOT, stdout=sys.stderr).returncode != 0:
         sys.exit("redis: the build failed: see above")
     for stop in (signal.SIGINT, signal.SIGTERM):
@@ -183,7 +200,9 @@ def main():
         with Stage(args.server_cpu, args.client_cpu) as stage:
             run = Run(args, stage)
             try:
-                run.go()
+                run.count()
+                if not args.commands_only:
+                    run.go()
             except (Failed, subprocess.TimeoutExpired, KeyboardInterrupt) as error:
                 failed = str(error) or "ended by hand"
             for each in run.objects():
