@@ -3,7 +3,7 @@
 //!
 //! Called by `weir sim --hunt` of such a build and by `tests/sim_planted.rs`.
 
-use super::{Options, SeedReport, run_seed};
+use super::{LedgerKind, Options, SeedReport, run_seed};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +40,12 @@ impl Prey {
                 .collect()
         };
         let run = |planted| {
+            let ledger = match fault.is_remote() {
+                true => LedgerKind::Redis,
+                false => LedgerKind::Embedded,
+            };
             let options = Options {
+                ledger,
                 planted,
                 ..Options::default()
             };

@@ -134,6 +134,51 @@ faults! {
     LeaseReturnTwice;
     /// Returned tokens are kept, too.
     LeaseReturnKeeps;
+    // Redis: what is sent and heard.
+    /// An ask whose answer was lost is sent again (R24, R25).
+    ResentOnTimeout;
+    /// An ask whose answer was lost is called not done.
+    UnknownCalledFailed;
+    /// A reply is given to the ask behind the one that it answers.
+    ReplyToOther;
+    /// A script that is not loaded is a refusal, and is not loaded.
+    NoScriptRefused;
+    // Redis: the scripts.
+    /// A second release gives the units back again.
+    ScriptReleasesTwice;
+    /// A tombstone is not looked at.
+    ScriptForgetsTombstone;
+    /// A tombstone lives for a millisecond.
+    ScriptTombstoneShort;
+    /// A repeated request id is not known.
+    ScriptForgetsRequest;
+    /// A nonce may be used again.
+    ScriptForgetsNonce;
+    /// A user may hold twice.
+    ScriptForgetsUser;
+    /// The last unit is sold once too often.
+    ScriptSellsOneTooMany;
+    /// A pause or an end of the sale is not looked at.
+    ScriptIgnoresMode;
+    /// A repeated restock adds its units again.
+    ScriptRestocksTwice;
+    /// A reopening does not move the epoch.
+    ScriptEpochStays;
+    /// A late payment buys although its user holds another unit.
+    ScriptLateSaleTwice;
+    /// Stored times may run back with the server's clock.
+    ScriptClockRunsBack;
+    /// Tokens are granted and not deducted.
+    ScriptLeaseNotDeducted;
+    /// A new bucket begins full.
+    ScriptBucketFull;
+}
+
+impl Planted {
+    /// True for a fault that only a ledger in Redis can have.
+    pub const fn is_remote(self) -> bool {
+        self as usize >= Self::ResentOnTimeout as usize
+    }
 }
 
 #[cfg(weir_planted)]

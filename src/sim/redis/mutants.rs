@@ -15,7 +15,92 @@ struct Mutant {
     wrong: &'static str,
 }
 
-const MUTANTS: &[Mutant] = &[];
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        fault: Planted::ScriptReleasesTwice,
+        script: Script::Release,
+        right: "if state ~= '0' and state ~= '1' then",
+        wrong: "if false then",
+    },
+    Mutant {
+        fault: Planted::ScriptForgetsTombstone,
+        script: Script::Reserve,
+        right: "redis.call('EXISTS', tomb_key) == 1",
+        wrong: "redis.call('EXISTS', tomb_key) == 2",
+    },
+    Mutant {
+        fault: Planted::ScriptTombstoneShort,
+        script: Script::Lookup,
+        right: "'PX', ARGV[3])",
+        wrong: "'PX', 1)",
+    },
+    Mutant {
+        fault: Planted::ScriptForgetsRequest,
+        script: Script::Reserve,
+        right: "local known = redis.call('HGET', req_key, name)",
+        wrong: "local known = false",
+    },
+    Mutant {
+        fault: Planted::ScriptForgetsNonce,
+        script: Script::Reserve,
+        right: "if redis.call('HGET', nonce_key, nonce) then",
+        wrong: "if false then",
+    },
+    Mutant {
+        fault: Planted::ScriptForgetsUser,
+        script: Script::Reserve,
+        right: "local other = redis.call('HGET', user_key, user)",
+        wrong: "local other = false",
+    },
+    Mutant {
+        fault: Planted::ScriptSellsOneTooMany,
+        script: Script::Reserve,
+        right: "if free < quantity then",
+        wrong: "if free + 1 < quantity then",
+    },
+    Mutant {
+        fault: Planted::ScriptIgnoresMode,
+        script: Script::Reserve,
+        right: "if mode >= 2 then",
+        wrong: "if mode >= 9 then",
+    },
+    Mutant {
+        fault: Planted::ScriptRestocksTwice,
+        script: Script::Restock,
+        right: "if log[1] then",
+        wrong: "if false then",
+    },
+    Mutant {
+        fault: Planted::ScriptEpochStays,
+        script: Script::Reopen,
+        right: "local epoch, version = sku[5] + 1,",
+        wrong: "local epoch, version = sku[5] + 0,",
+    },
+    Mutant {
+        fault: Planted::ScriptLateSaleTwice,
+        script: Script::PaidLate,
+        right: "local sells = not holds and",
+        wrong: "local sells =",
+    },
+    Mutant {
+        fault: Planted::ScriptClockRunsBack,
+        script: Script::Reserve,
+        right: "local now = math.max(tonumber(sku[1]), ",
+        wrong: "local now = math.max(0, ",
+    },
+    Mutant {
+        fault: Planted::ScriptLeaseNotDeducted,
+        script: Script::LeaseDraw,
+        right: "'units', units - tokens * UNITS_PER_TOKEN,",
+        wrong: "'units', units,",
+    },
+    Mutant {
+        fault: Planted::ScriptBucketFull,
+        script: Script::LeasePolicy,
+        right: "local units, opened_us, answer = 0, now_us, 1",
+        wrong: "local units, opened_us, answer = burst * UNITS_PER_TOKEN, now_us, 1",
+    },
+];
 
 /// The fault that is live in the script of this name, by its place in the table.
 pub(super) fn live(sha1: &str) -> Option<usize> {

@@ -3,6 +3,7 @@
 use super::errors::{self, Meaning};
 use super::{ASK_HOPS_MAX, Desk, Flight, SLOTS_REFRESH_EVERY_MS, SLOTS_REFRESH_MIN_MS, Sent};
 use crate::ask::{Failure, Outcome};
+use crate::planted::{self, Planted};
 use crate::port::Effects;
 use crate::redis::endpoint::{Redirect, RedirectKind};
 use crate::redis::link::fault::LinkFault;
@@ -27,6 +28,9 @@ impl Desk {
         let is_well = is_moving || matches!(meaning, Meaning::NoScript | Meaning::Elsewhere);
         self.nodes[index].breaker.heard(now.mono, is_well);
         match meaning {
+            Meaning::NoScript if planted::is(Planted::NoScriptRefused) => {
+                self.end(&flight, Outcome::Failed(Failure::Unavailable));
+            }
             Meaning::NoScript => self.load_for(now, index, flight, fx),
             Meaning::Elsewhere => self.redirected(now, index, flight, error, fx),
             Meaning::NotHere => {

@@ -1,13 +1,15 @@
 //! The desk's connections: their events, what is lost with one, and what time asks of them.
 
 use super::{Desk, News, Sent, address_of};
-use crate::ask::Outcome;
+use crate::ask::{Failure, Outcome};
+use crate::planted::{self, Planted};
 use crate::port::{ConnId, ConnectError, ConnectToken, Effects, Input};
 use crate::redis::endpoint::Endpoint;
 use crate::redis::link::Took;
 use crate::redis::link::fault::LinkFault;
 use crate::time::Now;
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -139,6 +141,7 @@ impl Desk {
         }
         self.counts.lost += 1;
         let lost: Vec<Sent> = node.link.fail(now, fault, &mut self.rng, fx).collect();
+        let mut resent = VecDeque::new(); // empty but for a planted fault
         for sent in lost {
             match sent {
                 Sent::Pull(sku, pull) => {
@@ -147,7 +150,13 @@ impl Desk {
                 }
                 Sent::Ask(flight) => {
                     self.nodes[index].breaker.heard(now.mono, false);
-                    self.end(&flight, Outcome::Unknown);
+                    if planted::is(Planted::ResentOnTimeout) {
+                        resent.push_back(flight);
+                    } else if planted::is(Planted::UnknownCalledFailed) {
+                        self.end(&flight, Outcome::Failed(Failure::Unavailable));
+                    } else {
+                        self.end(&flight, Outcome::Unknown);
+                    }
                 }
                 Sent::HomeRole { sku, about } => {
                     self.home_role_came(now, index, (sku, about), None, fx);
@@ -166,6 +175,7 @@ impl Desk {
         self.forget_batch(index);
         self.fail_parked(index);
         let node = &mut self.nodes[index];
+        node.parked.append(&mut resent);
         node.loading = 0;
         node.link.set_to(address_of(&node.endpoint)); // a name is resolved anew
         self.want_refresh(now);

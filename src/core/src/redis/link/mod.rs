@@ -11,6 +11,7 @@ pub mod greeting;
 use crate::limits::{
     LINK_BACKOFF_FIRST_MS, LINK_BACKOFF_MAX_MS, LINK_SENT_MAX, LINK_UNSENT_BYTES_MAX,
 };
+use crate::planted::{self, Planted};
 use crate::port::{ConnId, Connect, ConnectError, ConnectToken, Effects};
 use crate::rng::Rng;
 use crate::time::{Mono, NS_PER_MS, Now};
@@ -315,6 +316,9 @@ impl<W> Link<W> {
                 value,
                 bytes: bytes_done,
             };
+        }
+        if planted::is(Planted::ReplyToOther) && self.is_ready() && self.sent.len() > 1 {
+            self.sent.swap(0, 1);
         }
         let Some(sent) = self.sent.pop_front() else {
             return Took::Fault(LinkFault::Unsolicited);
