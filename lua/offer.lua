@@ -51,11 +51,19 @@ if known then
     local state, had, granted_at, behind = string.match(record, '^(%d) (%d+) (%d+) %d+ (.*)$')
     state, units, id, at, rest = tonumber(state), tonumber(had), known, granted_at, behind
     local ends = to >= 3
+    -- A payment came after the release, and its units were sold again: that was lost, the release was not.
+    local buys = to == 2 and (state == 3 or state == 4)
     if not (to == 1 and state == 0) and not (to == 2 and state <= 1) and not (ends and state <= 1)
-        and not (to == 5 and (state == 3 or state == 4)) then
+        and not (to == 5 and (state == 3 or state == 4)) and not buys then
         return {11, tonumber(known), state, units}
     end
-    if to == 2 then
+    if buys and free < units then
+        return is_fenced and {9} or {11, tonumber(known), state, units}
+    end
+    if buys then
+        free, sold = free - units, sold + units
+        sells_out = not is_fenced and sold_out == 0 and free == 0
+    elseif to == 2 then
         held, sold = held - units, sold + units
     elseif ends and state <= 1 then
         held, free = held - units, free + units
@@ -107,7 +115,7 @@ end
 if is_new and not spent then
     redis.call('HSET', nonce_key, nonce, id)
 end
-if is_new and (to <= 2 or not other) then
+if (is_new and (to <= 2 or not other)) or to == 2 then
     redis.call('HSET', user_key, user, id)
 end
 if to == 0 then

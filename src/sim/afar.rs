@@ -30,6 +30,8 @@ pub(super) struct Afar {
     breakers: BTreeMap<u16, (u64, bool)>,
     /// Tokens that each run of a clerk drew.
     drawn: BTreeMap<(SkuKey, u64), u64>,
+    /// Redis was replaced by one that lacked its last writes: a new clerk knows nothing of what others were shown.
+    pub is_replaced: bool,
     /// Machines that do not reach Redis until then.
     apart: BTreeMap<u16, Mono>,
 }

@@ -46,6 +46,8 @@ struct Shelf {
     before: Option<(SkuState, u64, u64)>,
     /// It was sold out and is not any more.
     was_reopened: bool,
+    /// Its books were mended since the last grant.
+    is_mended: bool,
     bucket: Bucket,
 }
 
@@ -73,8 +75,8 @@ pub(super) struct Books {
     places: BTreeMap<Vec<u8>, Place>,
     pub reservations: BTreeMap<ReservationId, Reservation>,
     pub grants: u64,
-    /// Another run of the server was trusted since the last grant.
-    pub is_trusted_anew: bool,
+    /// Reservations that a server took with it.
+    pub lost: BTreeMap<ReservationId, Reservation>,
     names: BTreeMap<[u8; SHA1_HEX_BYTES], Script>,
     /// Nonces of reservations.
     nonces: BTreeSet<(SkuKey, Vec<u8>)>,
@@ -95,6 +97,7 @@ impl Books {
                 fields: BTreeMap::new(),
                 before: None,
                 was_reopened: false,
+                is_mended: false,
                 bucket: Bucket::default(),
             }
         });
@@ -105,7 +108,7 @@ impl Books {
             rules: JournalEye::new(plan),
             reservations: BTreeMap::new(),
             grants: 0,
-            is_trusted_anew: false,
+            lost: BTreeMap::new(),
             names: Script::ALL.map(|script| (script.sha1(), script)).into(),
             nonces: BTreeSet::new(),
             reserves: BTreeMap::new(),
@@ -124,12 +127,16 @@ impl Books {
 
     /// Reads what was done since the last look.
     pub fn follow(&mut self, model: &mut RedisModel, marks: &mut Marks, sins: &mut Vec<Sin>) {
+        let mut sets = Vec::new();
         for done in model.done.drain(..) {
             match done {
-                Done::Set(set) => self.set(set, marks, sins),
+                Done::Set(set) => sets.push(set),
                 Done::Ran { sha1, words, reply } => {
+                    let script = self.names.get(sha1.as_bytes()).copied();
+                    for set in sets.drain(..) {
+                        self.set(script, set, marks, sins);
+                    }
                     self.script_ended(marks, sins);
-                    let script = self.names.get(sha1.as_bytes());
                     match (script, reply) {
                         (Some(Script::Reserve), _) => self.reserve_ran(&words, sins),
                         (Some(Script::LeaseDraw), Reply::Array(told)) => {
@@ -143,10 +150,71 @@ impl Books {
                 }
             }
         }
-        self.script_ended(marks, sins); // also one that ended in an error: it must have written nothing
+        // What an error left behind: it must have written nothing.
+        for set in sets {
+            self.set(None, set, marks, sins);
+        }
+        self.script_ended(marks, sins);
     }
 
-    fn set(&mut self, set: FieldSet, marks: &mut Marks, sins: &mut Vec<Sin>) {
+    /// Another server has the place of the one before: what it has is what there is, and the rest is lost.
+    pub fn reread(&mut self, model: &mut RedisModel, now_ms: u64) {
+        self.rules.forget();
+        let before = std::mem::take(&mut self.reservations);
+        self.nonces.clear();
+        let places: Vec<_> = self
+            .places
+            .iter()
+            .map(|(key, at)| (key.clone(), *at))
+            .collect();
+        for (key, place) in places {
+            let hash = model.keys.hash(now_ms, &key);
+            let hash = hash.ok().flatten().map(|hash| hash.clone());
+            let fields = hash.unwrap_or_default();
+            match place {
+                Place::Sku(at) => {
+                    let shelf = &mut self.shelves[at];
+                    (shelf.fields, shelf.before) = (BTreeMap::new(), None);
+                    shelf.bucket = Bucket::default();
+                    let sale = self.rules.sales.entry(shelf.steps.sku);
+                    let sale = sale.or_insert(Sale::NEVER_OPENED);
+                    for (field, value) in fields {
+                        let set = FieldSet {
+                            key: key.clone(),
+                            field,
+                            value,
+                        };
+                        shelf.set(set, sale, &mut Marks::default());
+                    }
+                }
+                Place::Records(at) => {
+                    let plan = self.shelves[at].steps;
+                    let sets = fields.into_iter().map(|(field, value)| FieldSet {
+                        key: key.clone(),
+                        field,
+                        value,
+                    });
+                    for (found, nonce) in sets.filter_map(|set| record(&plan, &set)) {
+                        self.nonces.insert((plan.sku, nonce));
+                        self.rules.put(&found, &mut Vec::new());
+                        self.reservations.insert(found.message.reservation, found);
+                    }
+                }
+                Place::Lease(_) => {}
+            }
+        }
+        let lost = before.into_iter();
+        let lost = lost.filter(|(id, _)| !self.reservations.contains_key(id));
+        self.lost.extend(lost);
+    }
+
+    fn set(
+        &mut self,
+        script: Option<Script>,
+        set: FieldSet,
+        marks: &mut Marks,
+        sins: &mut Vec<Sin>,
+    ) {
         match self.places.get(&set.key) {
             Some(Place::Sku(at)) => {
                 let shelf = &mut self.shelves[*at];
@@ -157,6 +225,10 @@ impl Books {
                 let plan = self.shelves[*at].steps;
                 match record(&plan, &set) {
                     Some((found, nonce)) => {
+                        if script == Some(Script::Offer) {
+                            self.offered(found, marks, sins);
+                            return;
+                        }
                         let is_known = self.reservations.contains_key(&found.message.reservation);
                         if !is_known && !self.nonces.insert((plan.sku, nonce)) {
                             let what = format!("{:?} has a nonce of another", found.message);
@@ -174,6 +246,21 @@ impl Books {
         }
     }
 
+    /// A grant or an order that this server may have lost.
+    fn offered(&mut self, found: Reservation, marks: &mut Marks, sins: &mut Vec<Sin>) {
+        let id = found.message.reservation;
+        let before = self.reservations.insert(id, found);
+        let happened = match (before, found.state) {
+            (None, ReservationState::Failed) => Happened::Revoked,
+            (None, _) => Happened::OfferedBack,
+            // An order may have gone on by several steps that this server has not heard of.
+            (Some(_), _) => return self.rules.put(&found, sins),
+        };
+        self.lost.remove(&id);
+        self.rules.put(&found, sins);
+        marks.happened(happened, 1);
+    }
+
     fn record(&mut self, at: usize, found: Reservation, marks: &mut Marks, sins: &mut Vec<Sin>) {
         let message = &found.message;
         let before = self.reservations.insert(message.reservation, found);
@@ -187,14 +274,15 @@ impl Books {
                 at: message.reserved_at,
             };
             self.rules.granted(&grant, marks, sins);
-            if std::mem::take(&mut self.is_trusted_anew) {
-                marks.happened(Happened::TrustedAnew, 1);
-            }
             let shelf = &mut self.shelves[at];
             if std::mem::take(&mut shelf.was_reopened) {
                 marks.happened(Happened::SoldAgain, 1);
             }
-            if shelf.text("frozen").is_some_and(|why| !why.is_empty()) {
+            if std::mem::take(&mut shelf.is_mended) {
+                marks.happened(Happened::Mended, 1);
+            }
+            let is_set = |field| shelf.text(field).is_some_and(|why| !why.is_empty());
+            if is_set("frozen") || is_set("fence") {
                 let what = format!("{} was granted while frozen", message.reservation);
                 sins.push(Sin::new(SinKind::Broken, what));
             }
@@ -376,6 +464,8 @@ impl Shelf {
             }
             b"quantity_max" => sale.quantity_max = value as u32,
             b"once" => sale.once = value == 1,
+            b"fence" if !set.value.is_empty() => marks.happened(Happened::Fenced, 1),
+            b"home" => self.is_mended |= self.text("home").is_some_and(|home| !home.is_empty()),
             b"restocked" if value > 0 => marks.happened(Happened::Restocked, 1),
             _ => {}
         }
@@ -397,7 +487,9 @@ impl Shelf {
             return;
         }
         sins.extend(wrong_books(&state));
-        if state.books.free == 0 && !state.sold_out {
+        // Behind a fence nothing is sold; what ends it sets the mark.
+        let is_fenced = self.text("fence").is_some_and(|fence| !fence.is_empty());
+        if state.books.free == 0 && !state.sold_out && !is_fenced {
             let what = format!("{:?} has no unit and is not sold out", state.sku);
             sins.push(Sin::new(SinKind::Broken, what));
         }

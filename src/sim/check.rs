@@ -121,7 +121,7 @@ impl Checker {
 }
 
 fn contradiction(truth: &Truth, wish: &Wish, reservation: ReservationId) -> Option<String> {
-    let Some(found) = truth.reservation(reservation) else {
+    let Some(found) = truth.ever(reservation) else {
         return Some(format!(
             "{} was told QUEUED as {reservation}, of which nothing is durable",
             wish.request_id

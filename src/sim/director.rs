@@ -8,7 +8,7 @@ use super::books::Books;
 use super::check::Checker;
 use super::crowd::Crowd;
 use super::end::{self, End};
-use super::marks::Marks;
+use super::marks::{Happened, Marks};
 use super::mishap::{Mishap, Part};
 use super::operator::Operator;
 use super::plan::{LISTEN, Plan, WALL_START_MS};
@@ -350,7 +350,12 @@ impl Director {
         let (Some(orders), Some(operator)) = (orders, operator) else {
             return false;
         };
-        operator.is_done() && end::differences(&self.checker, operator, &orders.tables).is_empty()
+        let mut skus = 0..self.plan.skus_count();
+        let truth = &self.checker.truth;
+        let may_revoke = self.remote.has_lost();
+        skus.all(|sku| truth.sku(self.plan.sku_key(sku)).is_some())
+            && operator.is_done()
+            && end::differences(&self.checker, operator, &orders.tables, may_revoke).is_empty()
     }
 
     fn verdict(mut self, seed: u64) -> SeedReport {
@@ -370,14 +375,21 @@ impl Director {
         if let (Some(crowd), Some(operator), Some(orders), true) = (crowd, operator, orders, is_up)
         {
             mark_orders(&orders.tables, &mut marks);
-            sins.extend(end::sins(&End {
+            let end = End {
                 plan: &self.plan,
                 checker: &self.checker,
                 crowd,
                 operator,
                 orders: &orders.tables,
+                is_replaced: self.remote.has_lost(),
+                is_forgotten: self.forgets(),
                 ledger: owner.map(Owner::ledger),
-            }));
+            };
+            let lost = self.checker.told.iter().filter(|(id, _)| {
+                end::is_lost_for_good(&end, *id) && !orders.tables.orders.contains_key(id)
+            });
+            marks.happened(Happened::LostForGood, lost.count() as u64);
+            sins.extend(end::sins(&end));
         } else {
             sins.push(Sin::new(SinKind::Broken, "a part is down at the end"));
         }

@@ -12,6 +12,7 @@ use weir_core::order::contract::PaymentId;
 use weir_core::order::model::{OrderRow, Tables};
 use weir_core::order::state::OrderState;
 use weir_proto::answer::RequestState;
+use weir_proto::ids::ReservationId;
 
 /// Everything that the last check reads.
 pub(super) struct End<'a> {
@@ -20,6 +21,10 @@ pub(super) struct End<'a> {
     pub crowd: &'a Crowd,
     pub operator: &'a Operator,
     pub orders: &'a Tables,
+    /// Redis was replaced by one that lacked its last writes.
+    pub is_replaced: bool,
+    /// Who remembers what was granted may have ended, or not have reached Redis in time.
+    pub is_forgotten: bool,
     /// The owner's own ledger; none where Redis has it.
     pub ledger: Option<&'a Ledger>,
 }
@@ -58,12 +63,29 @@ fn limbo(end: &End<'_>, sins: &mut Vec<Sin>) {
 /// Acknowledged QUEUED without an order, a CLOSED or a FAILED.
 fn lost(end: &End<'_>, sins: &mut Vec<Sin>) {
     for (reservation, wish) in &end.checker.told {
-        if !end.orders.orders.contains_key(reservation) {
+        let has_order = end.orders.orders.contains_key(reservation);
+        if !has_order && !is_lost_for_good(end, *reservation) {
             let name = end.crowd.wishes[*wish as usize].request_id;
             let what = format!("{name} was told QUEUED as {reservation}, which has no order");
             sins.push(Sin::new(SinKind::Lost, what));
         }
     }
+}
+
+/// True for a grant that went with a Redis, and with who remembered it.
+pub(super) fn is_lost_for_good(end: &End<'_>, reservation: ReservationId) -> bool {
+    let lost = end.checker.truth.lost();
+    (end.is_forgotten && lost.is_some_and(|lost| lost.contains_key(&reservation)))
+        || is_revoked(end, reservation)
+}
+
+/// True for a grant that was offered to the next Redis, which had no unit for it: it is FAILED, and never gets an order.
+/// A restock that was lost with the one before may be why.
+fn is_revoked(end: &End<'_>, reservation: ReservationId) -> bool {
+    let redis = end.plan.redis.as_ref();
+    let may_be = end.is_replaced && redis.is_some_and(|redis| redis.wait.is_none());
+    let found = end.checker.truth.reservation(reservation);
+    may_be && found.is_some_and(|found| found.state == ReservationState::Failed)
 }
 
 /// Two live orders of a user; more live units than exist; a user over the quota.
@@ -111,7 +133,7 @@ fn orders(end: &End<'_>, sins: &mut Vec<Sin>) {
 
 /// The ledger and the orders tell the same story, and the totals are what the operator put in.
 fn books(end: &End<'_>, sins: &mut Vec<Sin>) {
-    for difference in differences(end.checker, end.operator, end.orders) {
+    for difference in differences(end.checker, end.operator, end.orders, end.is_replaced) {
         sins.push(Sin::new(SinKind::Broken, difference));
     }
     for at in 0..end.plan.skus_count() {
@@ -119,7 +141,11 @@ fn books(end: &End<'_>, sins: &mut Vec<Sin>) {
         let first = end.plan.sku(at).first_stock;
         let wanted = first + end.operator.restocked(key);
         let total = end.checker.truth.sku(key).map_or(0, |sku| sku.books.total);
-        if total != wanted {
+        // A restock may be lost with the Redis that had it: units are missing then, never too many.
+        let is_short = end.is_replaced && total < wanted;
+        // And one whose total had reached the orders is not known to have been carried out: its repetition adds again.
+        let is_repeated = end.is_replaced && total <= wanted + end.operator.asked_for(key);
+        if total != wanted && !is_short && !is_repeated {
             let what = format!("{key:?}: {total} units, but {wanted} were put on sale");
             sins.push(Sin::new(SinKind::Broken, what));
         }
@@ -139,15 +165,22 @@ fn books(end: &End<'_>, sins: &mut Vec<Sin>) {
     }
 }
 
-/// Where ledger and orders differ, row by row; empty when the books are equal.
-pub(super) fn differences(checker: &Checker, operator: &Operator, orders: &Tables) -> Vec<String> {
+/// Where ledger and orders differ, row by row; empty when the books are equal. `may_revoke`: a grant may have become FAILED
+/// because a new Redis had no unit for it.
+pub(super) fn differences(
+    checker: &Checker,
+    operator: &Operator,
+    orders: &Tables,
+    may_revoke: bool,
+) -> Vec<String> {
     let mut differences = Vec::new();
     let mut known = 0;
     for found in checker.truth.reservations() {
         let row = orders.orders.get(&found.message.reservation);
         known += usize::from(row.is_some());
         let stray = operator.released(found.message.reservation);
-        if !agree(&found, row, stray) {
+        let revoked = may_revoke && row.is_none() && found.state == ReservationState::Failed;
+        if !revoked && !agree(&found, row, stray) {
             let states = (found.state, row.map(|row| row.state));
             differences.push(format!("{}: {states:?}", found.message.reservation));
         }
@@ -175,8 +208,12 @@ fn agree(found: &Reservation, row: Option<&OrderRow>, stray: bool) -> bool {
     row.state == state && row.message == found.message && row.acked == row.version
 }
 
-/// After a "no" no grant may follow (design §12.5).
+/// After a "no" no grant may follow (design §12.5), unless it was lost with a Redis before a replica had it.
 fn late_grants(end: &End<'_>, sins: &mut Vec<Sin>) {
+    let redis = end.plan.redis.as_ref();
+    if end.is_replaced && redis.is_some_and(|redis| redis.wait.is_none()) {
+        return;
+    }
     let refused: BTreeMap<_, _> = end
         .crowd
         .wishes

@@ -9,8 +9,8 @@ use super::tally::{Sin, SinKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_core::ask::{Mode, ReservationState};
-use weir_core::ledger::OpsStep;
 use weir_core::ledger::codec::{Entries, Entry};
+use weir_core::ledger::{OpsStep, Reservation};
 use weir_core::time::WallMs;
 use weir_proto::ids::{ReservationId, SkuKey, UserId};
 
@@ -158,6 +158,28 @@ impl JournalEye {
             let what = format!("{} was granted before the sale opened", granted.reservation);
             sins.push(Sin::new(SinKind::Broken, what));
         }
+    }
+
+    /// It stands so now, however it came to.
+    pub fn put(&mut self, found: &Reservation, sins: &mut Vec<Sin>) {
+        let message = &found.message;
+        let who = (message.sku, message.user);
+        if found.state.is_live() {
+            let before = self.users.insert(who, message.reservation);
+            let before = before.filter(|before| *before != message.reservation);
+            let before = before.and_then(|before| self.rows.get(&before).copied());
+            if before.is_some_and(ReservationState::is_live) {
+                let what = format!("{} is a second one of its user", message.reservation);
+                sins.push(Sin::new(SinKind::DoubleGrant, what));
+            }
+        }
+        self.rows.insert(message.reservation, found.state);
+    }
+
+    /// Everything that was held is forgotten; [`Self::put`] says what there is.
+    pub fn forget(&mut self) {
+        self.rows.clear();
+        self.users.clear();
     }
 
     pub fn moved(

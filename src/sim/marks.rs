@@ -146,8 +146,16 @@ events! {
     BreakerKeptBack = "breaker.kept_back";
     /// It closed again.
     BreakerClosed = "breaker.closed";
-    /// Another run of Redis was trusted, and sold on.
-    TrustedAnew = "redis.trusted_anew";
+    /// A SKU whose books another run of Redis had was fenced.
+    Fenced = "redis.fenced";
+    /// Its books were mended, and it sold on.
+    Mended = "redis.mended";
+    /// A grant that Redis had lost was put in again.
+    OfferedBack = "redis.offered_back";
+    /// A grant that Redis had lost could not be kept: it is FAILED.
+    Revoked = "redis.revoked";
+    /// A grant was lost with Redis, and so was who remembered it.
+    LostForGood = "redis.lost_for_good";
 }
 
 /// Only where the ledger is embedded.

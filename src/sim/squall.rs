@@ -9,7 +9,7 @@ use super::tally::{Fault, Faults};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::ledger::LedgerConfig;
 use weir_core::redis::breaker;
-use weir_core::redis::desk::DeskConfig;
+use weir_core::redis::desk::{DeskConfig, Wait};
 use weir_core::redis::endpoint::{Endpoint, Host};
 use weir_core::redis::link::Patience;
 use weir_core::redis::link::greeting::Words;
@@ -27,6 +27,8 @@ pub(super) struct RedisPlan {
     pub steps: Vec<StepPlan>,
     /// What the first machine does beside making the orders; the second one sells.
     pub first: Role,
+    /// Answers rest on a replica.
+    pub wait: Option<Wait>,
     /// Nobody ever hears what it publishes.
     pub is_mute: bool,
     rates: Rates,
@@ -81,6 +83,10 @@ impl RedisPlan {
             machines,
             first,
             steps: steps.collect(),
+            wait: rng.chance(1, 3).then(|| Wait {
+                replicas: 1,
+                timeout_ms: 5 + rng.below(50),
+            }),
             is_mute: rng.chance(1, 4),
             rates,
             patience: Patience {
@@ -103,7 +109,7 @@ impl RedisPlan {
                 port: REDIS_LISTEN.port(),
             }],
             is_cluster: false,
-            wait: None,
+            wait: self.wait,
             remembers: true,
             hears_events: true,
             words: Words {

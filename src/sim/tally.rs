@@ -84,10 +84,12 @@ pub enum Fault {
     RedisUnanswered,
     /// A connection that closed with a command unread.
     RedisUnread,
+    /// Another Redis took the place of the one before, without its last writes.
+    RedisReplaced,
 }
 
 /// The names in reports, by `Fault as usize`.
-const NAMES: [&str; 39] = [
+const NAMES: [&str; 40] = [
     "crash_process",
     "crash_shard",
     "crash_ledger",
@@ -127,6 +129,7 @@ const NAMES: [&str; 39] = [
     "redis_late",
     "redis_unanswered",
     "redis_unread",
+    "redis_replaced",
 ];
 
 /// True when a world with that ledger can have this kind of fault.
@@ -167,6 +170,11 @@ impl Faults {
         let all = NAMES.into_iter().zip(self.0).enumerate();
         all.filter(move |(kind, _)| belongs(*kind, ledger))
             .map(|(_, row)| row)
+    }
+
+    /// True when one of these kinds was counted.
+    pub fn has_any(&self, faults: &[Fault]) -> bool {
+        faults.iter().any(|fault| self.0[*fault as usize] > 0)
     }
 
     /// Crashes of all kinds.

@@ -94,6 +94,20 @@ impl Truth {
         }
     }
 
+    /// The same, also one that a server took with it.
+    pub fn ever(&self, id: ReservationId) -> Option<Reservation> {
+        let found = self.reservation(id);
+        found.or_else(|| self.lost()?.get(&id).copied())
+    }
+
+    /// Reservations that were lost with a server; `None` where a server cannot be.
+    pub fn lost(&self) -> Option<&BTreeMap<ReservationId, Reservation>> {
+        match self {
+            Self::Journal(_) => None,
+            Self::Redis(books) => Some(&books.lost),
+        }
+    }
+
     /// Every reservation, by number.
     pub fn reservations(&self) -> Box<dyn Iterator<Item = Reservation> + '_> {
         match self {

@@ -279,7 +279,9 @@ impl Sky {
             };
             self.marks.happened(how, 1);
         }
-        if let Some(before) = before
+        let is_follower =
+            |before: &Shown| before.version.0 == shown.version.0 || !self.afar.is_replaced;
+        if let Some(before) = before.filter(is_follower)
             && before.sold_out != shown.sold_out
             && before.epoch >= shown.epoch
         {

@@ -143,6 +143,8 @@ faults! {
     ReplyToOther;
     /// A script that is not loaded is a refusal, and is not loaded.
     NoScriptRefused;
+    /// A Redis that has not got the books is asked for grants.
+    HomeUnchecked;
     // Redis: the scripts.
     /// A second release gives the units back again.
     ScriptReleasesTwice;
@@ -166,6 +168,10 @@ faults! {
     ScriptEpochStays;
     /// A late payment buys although its user holds another unit.
     ScriptLateSaleTwice;
+    /// A fence is not looked at.
+    ScriptIgnoresFence;
+    /// A late payment that was lost is not put in again.
+    ScriptOfferForgetsLateSale;
     /// Stored times may run back with the server's clock.
     ScriptClockRunsBack;
     /// Tokens are granted and not deducted.

@@ -1,29 +1,28 @@
 //! The Redis of a world and the clerks that ask it: built, made new, and befallen by what only they can meet.
 
 use super::Director;
-use crate::sim::mishap::{Mishap, Part};
+use crate::sim::mishap::Mishap;
 use crate::sim::plan::{REDIS, REDIS_LISTEN};
-use crate::sim::redis::RedisModel;
+use crate::sim::redis::{Keys, RedisModel};
 use crate::sim::squall::{Mood, Squall, identity};
 use crate::sim::tally::Fault;
 use crate::sim::truth::Truth;
 use std::sync::Arc;
 use weir_core::mail::Addr;
 use weir_core::order::model::OrderModel;
+use weir_core::planted;
 use weir_core::redis::clerk::lease::LeaseConfig;
 use weir_core::redis::clerk::{Clerk, ClerkConfig};
 use weir_core::redis::step::Maker;
 use weir_core::rng::Rng;
 use weir_core::time::NS_PER_MS;
-use weir_io::sim::{Listen, Status};
+use weir_io::sim::Listen;
 use weir_proto::ids::SkuKey;
 
 /// Connections of a clerk: one, and one that closes.
 pub(super) const CLERK_CONNS_MAX: usize = 4;
 /// Connections of the server.
 const REDIS_CONNS_MAX: usize = 64;
-/// An operator looks at a Redis that came again within this.
-const TRUST_MS_MAX: u64 = 600;
 
 const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const NO_REPLICA: &str = "NOREPLICAS Not enough good replicas to write.";
@@ -34,15 +33,41 @@ pub(super) struct Remote {
     pub mood: Mood,
     /// Lives of the server so far.
     lives: u64,
-    /// The life whose history the orders belong to.
-    trusted: u64,
+    /// Times that another took its place.
+    replaced: u64,
+    /// What its replica has got, where that lags behind.
+    replica: Option<Keys>,
     /// Its clock is so much ahead of the time since the world began.
     ahead_ms: i64,
     /// Runs of clerks, of all machines.
     boots: u64,
 }
 
+impl Remote {
+    /// A server was replaced by one that lacked its last writes.
+    pub fn has_lost(&self) -> bool {
+        self.replaced > 0
+    }
+}
+
 impl Director {
+    /// True when a clerk may not have told a new server what it had granted at the one before: it crashed, stood still, or
+    /// did not reach it. Where answers rest on a replica nothing that was told is lost.
+    pub(super) fn forgets(&self) -> bool {
+        let waits = self
+            .plan
+            .redis
+            .as_ref()
+            .is_some_and(|redis| redis.wait.is_some());
+        !waits
+            && self.faults.has_any(&[
+                Fault::CrashProcess,
+                Fault::CrashLedger,
+                Fault::Pause,
+                Fault::RedisApart,
+            ])
+    }
+
     /// Puts the server into the world, where Redis has the ledger.
     pub(super) fn add_redis(&mut self, rng: &mut Rng) {
         let Some(redis) = &self.plan.redis else {
@@ -51,6 +76,7 @@ impl Director {
         let squall = Squall::new(redis, self.remote.mood.clone(), rng.fork());
         let mut model = RedisModel::new(identity(self.remote.lives), Box::new(squall));
         model.is_mute = redis.is_mute;
+        model.replicas = 1;
         let listen = Listen::On(REDIS_LISTEN);
         self.world
             .add_part(REDIS, Box::new(model), listen, REDIS_CONNS_MAX);
@@ -134,10 +160,15 @@ impl Director {
                 self.remote.mood.loads_until(now.mono.plus_ms(ms));
                 let identity = identity(self.remote.lives);
                 self.at_redis(|model| model.restart(identity));
-                let trusts_ms = ms + self.rng.below(TRUST_MS_MAX);
-                self.at(now.mono.0 + trusts_ms * NS_PER_MS, Mishap::TrustRedis);
             }
-            Mishap::TrustRedis => self.trust_redis(),
+            Mishap::LagReplica(ms) => {
+                if let Some(model) = self.world.part_mut::<RedisModel>(REDIS) {
+                    model.replicas = 0;
+                    self.remote.replica = Some(model.keys.clone());
+                }
+                self.at(now.mono.0 + ms * NS_PER_MS, Mishap::FailOver);
+            }
+            Mishap::FailOver => self.fail_over(),
             Mishap::RefuseWrites(is_alone, ms) => {
                 let (fault, words) = match is_alone {
                     true => (Fault::RedisAlone, NO_REPLICA),
@@ -172,30 +203,39 @@ impl Director {
         }
     }
 
-    /// The history that is there is the one that orders are made with from now on; clerks that knew another begin anew.
-    fn trust_redis(&mut self) {
-        if std::mem::replace(&mut self.remote.trusted, self.remote.lives) == self.remote.lives {
+    /// The replica takes the place of its master, without what it had not got.
+    fn fail_over(&mut self) {
+        let Some(keys) = self.remote.replica.take() else {
             return;
+        };
+        self.faults.count(Fault::RedisReplaced);
+        self.remote.replaced += 1;
+        self.sky.borrow_mut().afar.is_replaced = true;
+        planted::without(|| self.checker.truth_moved(&mut self.world)); // all that it had done is known
+        self.remote.lives += 1;
+        let identity = identity(self.remote.lives);
+        let now_ms = self.world.now().wall.0;
+        if let (Some(model), Truth::Redis(books)) = (
+            self.world.part_mut::<RedisModel>(REDIS),
+            &mut self.checker.truth,
+        ) {
+            model.keys = keys;
+            model.replicas = 1;
+            model.restart(identity);
+            books.reread(model, now_ms);
         }
-        if let Truth::Redis(books) = &mut self.checker.truth {
-            books.is_trusted_anew = true;
-        }
-        for machine in 0..self.plan.machines() {
-            let part = Part::Owner(machine);
-            if self.world.status(self.plan.seat(part)) == Status::Running {
-                self.crash(part, 0);
-                self.restart(part);
-            }
-        }
+        self.world.poke(REDIS);
     }
 
-    /// No fault from now on, and what is there is trusted.
+    /// No fault from now on.
     pub(super) fn calm_redis(&mut self) {
         if self.plan.redis.is_none() {
             return;
         }
         self.remote.mood.calm();
-        self.at_redis(|model| model.identity.refuses_writes = None);
-        self.trust_redis();
+        self.at_redis(|model| {
+            model.identity.refuses_writes = None;
+            model.replicas = 1;
+        });
     }
 }

@@ -140,6 +140,8 @@ pub struct RedisModel {
     pub keys: Keys,
     /// Its clock is so much ahead of everybody's.
     pub clock_ahead_ms: i64,
+    /// Replicas that have everything: what WAIT counts.
+    pub replicas: u32,
     /// Nothing that is published reaches anybody.
     pub is_mute: bool,
     /// What was done since a checker last took it.
@@ -158,6 +160,7 @@ impl RedisModel {
             identity,
             keys: Keys::default(),
             clock_ahead_ms: 0,
+            replicas: 0,
             is_mute: false,
             done: Vec::new(),
             engine: Engine::default(),
@@ -223,10 +226,13 @@ impl RedisModel {
             return;
         };
         let mut leaves_at = now;
+        if let [b"WAIT", wanted, timeout_ms] = words {
+            leaves_at.mono = now.mono.plus_ms(self.wait_ms(wanted, timeout_ms));
+        }
         let (answer, closes) = match self.conduct.fate(now, number, words) {
             Fate::Serve => (Some(self.served(now, conn, words)), false),
             Fate::ServeAfter(ms) => {
-                leaves_at.mono = now.mono.plus_ms(ms);
+                leaves_at.mono = leaves_at.mono.plus_ms(ms);
                 (Some(self.served(now, conn, words)), false)
             }
             Fate::ServeThenClose => {
@@ -325,6 +331,7 @@ impl RedisModel {
         let name = name.to_ascii_uppercase();
         match (name.as_slice(), args) {
             (b"CLIENT" | b"SELECT" | b"ASKING", _) => Reply::ok(),
+            (b"WAIT", [_, _]) => Reply::Integer(self.replicas.into()),
             (b"INFO", [section]) => self.info(section),
             (b"SCRIPT", [verb, source]) if verb.eq_ignore_ascii_case(b"LOAD") => self.load(source),
             (b"SCRIPT", [verb, ..]) if verb.eq_ignore_ascii_case(b"FLUSH") => {
@@ -347,6 +354,15 @@ impl RedisModel {
                 self.done.extend(writes.into_iter().map(Done::Set));
                 reply
             }
+        }
+    }
+
+    /// How long a WAIT waits: not at all where enough replicas have everything, and else in vain.
+    fn wait_ms(&self, wanted: &[u8], timeout_ms: &[u8]) -> u64 {
+        let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+        match number(wanted) {
+            Some(wanted) if wanted <= u64::from(self.replicas) => 0,
+            _ => number(timeout_ms).unwrap_or(0),
         }
     }
 

@@ -83,6 +83,18 @@ const MUTANTS: &[Mutant] = &[
         wrong: "local sells =",
     },
     Mutant {
+        fault: Planted::ScriptIgnoresFence,
+        script: Script::Reserve,
+        right: "if sku[4] ~= '' or (sku[17] or '') ~= '' then",
+        wrong: "if sku[4] ~= '' then",
+    },
+    Mutant {
+        fault: Planted::ScriptOfferForgetsLateSale,
+        script: Script::Offer,
+        right: "local buys = to == 2 and (state == 3 or state == 4)",
+        wrong: "local buys = false",
+    },
+    Mutant {
         fault: Planted::ScriptClockRunsBack,
         script: Script::Reserve,
         right: "local now = math.max(tonumber(sku[1]), ",

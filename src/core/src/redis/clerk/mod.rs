@@ -390,7 +390,11 @@ impl Clerk {
         while let Some((from, answer)) = self.desk.next_answer() {
             self.asks_out -= 1;
             if from == Addr::Owner {
-                self.watch.look_now(now); // something was opened, or was not: the snapshot says
+                // Something was opened, or was not: the snapshot says, and what is not there is opened again.
+                self.watch.look_now(now);
+                self.skus
+                    .iter_mut()
+                    .for_each(|desked| desked.opening_until = None);
             } else {
                 fx.post(from, Mail::Answer(answer));
             }

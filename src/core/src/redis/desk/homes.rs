@@ -11,6 +11,7 @@
 
 use super::{Desk, PageState, Pull, Sent};
 use crate::limits::HOME_ASK_EVERY_MS;
+use crate::planted::{self, Planted};
 use crate::port::Effects;
 use crate::redis::endpoint::{Redirect, RedirectKind};
 use crate::redis::link::greeting::{HomeId, ServerFacts};
@@ -99,7 +100,7 @@ impl Desk {
         is_asking: bool,
         fx: &mut Effects,
     ) -> Standing {
-        if self.is_fine(place, index) {
+        if self.is_fine(place, index) || planted::is(Planted::HomeUnchecked) {
             return Standing::Fine;
         }
         let home = self.skus[place].home;

@@ -48,6 +48,7 @@ const fn promises(answer: &LedgerAnswer) -> bool {
         LedgerAnswer::Granted(_)
             | LedgerAnswer::Repeated(_)
             | LedgerAnswer::Found(_)
+            | LedgerAnswer::NotFound // its tombstone bars a late reserve
             | LedgerAnswer::OpsDone(_)
     )
 }
