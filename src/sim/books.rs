@@ -7,6 +7,7 @@
 use super::journal::{Grant, JournalEye, Sale};
 use super::marks::{Happened, Marks};
 use super::plan::Plan;
+use super::record::{number, record};
 use super::redis::{Done, FieldSet, RedisModel, Reply};
 use super::squall::RedisPlan;
 use super::tally::{Sin, SinKind};
@@ -18,26 +19,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_core::ask::{Mode, ReservationState};
 use weir_core::ledger::{Reservation, SkuState};
-use weir_core::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
 use weir_core::redis::script::{SHA1_HEX_BYTES, Script};
 use weir_core::redis::step::{SkuSteps, StepPlan};
-use weir_core::time::WallMs;
 use weir_proto::ids::{RequestId, ReservationId, SkuKey, UserId};
 
 /// The audit of all reservations runs once per so many grants.
 const AUDIT_EVERY: u64 = 16;
 
 const MODES: [Mode; 4] = [Mode::Normal, Mode::Degraded, Mode::QueueOnly, Mode::Closed];
-/// By the digit of a record.
-const STATES: [ReservationState; 6] = [
-    ReservationState::Reserved,
-    ReservationState::Confirmed,
-    ReservationState::Settled,
-    ReservationState::Closed,
-    ReservationState::Failed,
-    ReservationState::PaidLate,
-];
-
 /// One SKU.
 struct Shelf {
     steps: StepPlan,
@@ -510,36 +499,4 @@ impl Shelf {
             }
         }
     }
-}
-
-fn number(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
-}
-
-/// `state quantity granted_at moved_at user price currency request_id nonce`, as `lua/README.md` says.
-fn record(plan: &StepPlan, set: &FieldSet) -> Option<(Reservation, Vec<u8>)> {
-    let mut words = set.value.split(|byte| *byte == b' ');
-    let state = *STATES.get(number(words.next()?)? as usize)?;
-    let quantity = number(words.next()?)? as u32;
-    let (granted_at, moved_at) = (number(words.next()?)?, number(words.next()?)?);
-    let user = UserId(number(words.next()?)?);
-    let minor = number(words.next()?)?;
-    let currency = words.next()?.try_into().ok()?;
-    let request_id = RequestId::new(words.next()?)?;
-    let nonce = words.next()?.to_vec();
-    let found = Reservation {
-        message: OrderMessage {
-            version: ORDER_MESSAGE_VERSION,
-            reservation: ReservationId(plan.ids_above + number(&set.field)?),
-            sku: plan.sku,
-            user,
-            quantity,
-            request_id,
-            unit_price: Money { minor, currency },
-            reserved_at: WallMs(granted_at),
-        },
-        state,
-        moved_at: WallMs(moved_at),
-    };
-    Some((found, nonce))
 }

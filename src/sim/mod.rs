@@ -18,6 +18,7 @@ mod marks;
 mod mishap;
 mod operator;
 mod plan;
+mod record;
 pub mod redis;
 mod report;
 mod squall;

@@ -168,8 +168,6 @@ faults! {
     ScriptEpochStays;
     /// A late payment buys although its user holds another unit.
     ScriptLateSaleTwice;
-    /// A fence is not looked at.
-    ScriptIgnoresFence;
     /// A late payment that was lost is not put in again.
     ScriptOfferForgetsLateSale;
     /// Stored times may run back with the server's clock.

@@ -83,12 +83,6 @@ const MUTANTS: &[Mutant] = &[
         wrong: "local sells =",
     },
     Mutant {
-        fault: Planted::ScriptIgnoresFence,
-        script: Script::Reserve,
-        right: "if sku[4] ~= '' or (sku[17] or '') ~= '' then",
-        wrong: "if sku[4] ~= '' then",
-    },
-    Mutant {
         fault: Planted::ScriptOfferForgetsLateSale,
         script: Script::Offer,
         right: "local buys = to == 2 and (state == 3 or state == 4)",
