@@ -148,10 +148,14 @@ fn until_sold(wire: &mut Wire, buyer: &Buyer, first: u64) -> Submit {
     let end = Instant::now() + PATIENCE;
     for user in first.. {
         let submit = buyer.submit(user);
-        if wire.ask(&buyer.bytes(&submit)).code() == "SECKILL_QUEUED" {
+        let answer = wire.ask(&buyer.bytes(&submit));
+        if answer.code() == "SECKILL_QUEUED" {
             return submit;
         }
-        assert!(Instant::now() < end, "nothing is sold again");
+        assert!(
+            Instant::now() < end,
+            "nothing is sold again: {answer:?} to user {user}"
+        );
     }
     unreachable!("there are users enough")
 }
@@ -191,6 +195,11 @@ fn a_redis_that_lost_its_data_gets_its_books_back_and_sells_on() {
     redis.begin_anew();
     let running = Running::of(shop.command());
     let mut wire = running.wire();
+    until_metric(
+        &running,
+        "weir_redis_mended_total{activity_id=\"1\",sku_id=\"1\"} ",
+        1,
+    );
     submits.push(until_sold(&mut wire, &buyer, 1_000_000));
     for submit in &submits {
         until_status(&mut wire, &buyer, submit, &["CREATED"]);

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use weir_proto::ids::{SkuKey, UserId};
 
 /// One SKU as committed at `version` of owner run `boot`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkuView {
     /// Which SKU.
     pub sku: SkuKey,

@@ -152,13 +152,7 @@ impl Watch {
         watched.due = now.mono.plus_ms(PULL_EVERY_MS);
         let Some(state) = page.state else {
             watched.gathered = None;
-            let version = watched.shown.as_ref().map_or(0, |view| view.version + 1);
-            let view = SkuView {
-                version,
-                ..never_opened(page.sku, boot, nobody)
-            };
-            watched.shown = Some(view.clone());
-            return Some(view);
+            return Some(watched.show(never_opened(page.sku, boot, nobody)));
         };
         let shown = watched.shown.as_ref();
         if shown.is_some_and(|view| view.stock_epoch > state.sku.epoch) {
@@ -186,12 +180,25 @@ impl Watch {
             poisoned: false,
             winners,
         };
-        watched.shown = Some(view.clone());
-        Some(view)
+        Some(watched.show(view))
     }
 }
 
 impl Watched {
+    /// Shards take only what is newer than what they have: a stock that was lost and came back counts from 1 again.
+    fn show(&mut self, mut view: SkuView) -> SkuView {
+        if let Some(shown) = &self.shown {
+            let is_same = SkuView {
+                version: shown.version,
+                ..view.clone()
+            } == *shown;
+            let newer = shown.version + u64::from(!is_same);
+            view.version = view.version.max(newer);
+        }
+        self.shown = Some(view.clone());
+        view
+    }
+
     /// The winners of a SKU that is sold out; `None`: more pages are needed, and asked for at once.
     fn winners(&mut self, now: Now, state: &PageState, seed: u64) -> Option<Arc<WinnersFilter>> {
         let epoch = state.sku.epoch;
