@@ -3,7 +3,7 @@
 -- ARGV[1] this server's name for itself, replication id:run id, ARGV[2] the largest epoch that the asker has heard of.
 -- Returns: {17 STEP, epoch, version, changed 0..1} or {7 NOT_OPEN}.
 -- Complexity: O(1).
--- Writes: sku; nothing where the books are at home, or the same fence stands and knows that epoch.
+-- Writes: sku; nothing where the books are at home in that epoch or a larger one, or the same fence stands and knows it.
 
 local time = redis.call('TIME')
 local sku_key, here, heard = KEYS[1], ARGV[1], tonumber(ARGV[2])
@@ -16,7 +16,8 @@ if not sku[1] then
     return {7}
 end
 local known = tonumber(sku[5] or 0)
-if sku[2] == here or (sku[3] == here and known >= heard) then
+if (sku[2] == here and (sku[3] or '') == '' and tonumber(sku[6]) >= heard)
+    or (sku[3] == here and known >= heard) then
     return {17, tonumber(sku[6]), tonumber(sku[7]), 0}
 end
 local now = math.max(tonumber(sku[1]), time[1] * 1000 + math.floor(time[2] / 1000))

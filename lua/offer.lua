@@ -46,6 +46,7 @@ local is_taken = redis.call('HEXISTS', res_key, id) == 1
 redis.call('XLEN', orders_key)
 redis.call('XLEN', events_key)
 
+-- Who joins the winners of a SKU that is sold out needs an epoch whose filter has him.
 local units, rest, is_new, sells_out = quantity, '', not known, false
 if known then
     local state, had, granted_at, behind = string.match(record, '^(%d) (%d+) (%d+) %d+ (.*)$')
@@ -62,7 +63,7 @@ if known then
     end
     if buys then
         free, sold = free - units, sold + units
-        sells_out = not is_fenced and sold_out == 0 and free == 0
+        sells_out = not is_fenced and (sold_out == 1 or free == 0)
     elseif to == 2 then
         held, sold = held - units, sold + units
     elseif ends and state <= 1 then
@@ -82,7 +83,7 @@ else
     end
     if to <= 2 then
         free = free - units
-        sells_out = not is_fenced and sold_out == 0 and free == 0
+        sells_out = not is_fenced and (sold_out == 1 or free == 0)
         if to == 2 then
             sold = sold + units
         else

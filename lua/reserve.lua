@@ -95,6 +95,9 @@ local raised = reservations_max + tonumber(sku[14]) * RESERVATIONS_PER_UNIT
 if tonumber(sku[13]) >= math.min(raised, RESERVATIONS_MAX) then
     return {10}
 end
+if tonumber(sku[12]) > RESERVATIONS_MAX then
+    return {10} -- each mending after a failover leaves numbers out
+end
 
 -- What is left can only be wrong here or in Redis itself; it is looked at while nothing is written.
 if tonumber(keep_until) <= now then

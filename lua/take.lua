@@ -34,12 +34,18 @@ if #ARGV > 6 + done then
     records = redis.call('HMGET', res_key, unpack(ARGV, 7 + done))
 end
 
+-- Of a reply of Redis' own the second element is the group's name; another application may have made one, too.
+local is_grouped = false
+for at = 1, 8 do
+    is_grouped = is_grouped or (groups[at] ~= nil and groups[at][2] == 'weir')
+end
+
 local claimed, fresh = false, false
 if done > 0 then
     redis.call('XACK', orders_key, 'weir', unpack(ARGV, 7, 6 + done))
     redis.call('XDEL', orders_key, unpack(ARGV, 7, 6 + done))
 end
-if has_stream and #groups == 0 then
+if has_stream and not is_grouped then
     redis.call('XGROUP', 'CREATE', orders_key, 'weir', '0')
 end
 if has_stream and from ~= '' then

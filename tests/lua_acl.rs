@@ -13,7 +13,7 @@ use weir_core::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
 use weir_core::redis::lease::{LeasePolicy, LeaseSteps};
 use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::offer::Offer;
-use weir_core::redis::step::{Maker, SkuSteps, StepPlan, Stock, StreamId, Take};
+use weir_core::redis::step::{Maker, Rehomed, SkuSteps, StepPlan, Stock, StreamId, Take};
 use weir_core::time::WallMs;
 use weir_proto::ids::*;
 
@@ -149,15 +149,16 @@ fn everything_once(wire: &mut Wire) -> Vec<String> {
     replies.push(wire.run(|out| steps.push_thaw(5, out)));
     replies.push(wire.run(|out| steps.push_snapshot(0, 10, out)));
     let here = HomeId::new(b"here:now").unwrap();
+    let maker = Maker { store: 1, run: 1 };
     let stock = Stock {
         total: 9,
         quantity_max: 1,
         once_per_activity: false,
     };
     replies.push(wire.run(|out| steps.push_fence(&here, 5, out)));
-    replies.push(wire.run(|out| steps.push_restore(&here, &stock, 5, out)));
+    replies.push(wire.run(|out| steps.push_restore(&here, (&stock, &maker), 5, out)));
     replies.push(wire.run(|out| steps.push_offer(&here, &granted(7), out)));
-    replies.push(wire.run(|out| steps.push_rehome(None, &here, 5, out)));
+    replies.push(wire.run(|out| steps.push_rehome(&Rehomed::Mended(maker), &here, 5, out)));
     replies.push(wire.run(|out| steps.push_mark(out)));
     let leases = LeaseSteps::new(SKU, "host");
     let policy = LeasePolicy {

@@ -10,7 +10,7 @@ use weir_core::ask::{LedgerOp, Open, OpsRef, ReservationState, Reserve};
 use weir_core::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
 use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::offer::Offer;
-use weir_core::redis::step::{SkuSteps, StepPlan, Stock};
+use weir_core::redis::step::{Maker, Rehomed, SkuSteps, StepPlan, Stock};
 use weir_core::time::WallMs;
 use weir_proto::ids::{ActivityId, Nonce, RequestId, ReservationId, SkuId, SkuKey, UserId};
 
@@ -22,6 +22,9 @@ const PRICE: Money = Money {
     minor: 100,
     currency: *b"CNY",
 };
+
+/// Whose orders they are.
+const MAKER: Maker = Maker { store: 7, run: 2 };
 
 fn server(name: &str) -> HomeId {
     HomeId::new(name.as_bytes()).unwrap()
@@ -117,10 +120,11 @@ impl Scene {
     }
 
     fn rehome(&mut self, from: Option<&str>, here: &str) -> Vec<i64> {
-        let (steps, from) = (&self.steps, from.map(server));
+        let steps = &self.steps;
+        let how = from.map_or(Rehomed::Mended(MAKER), |from| Rehomed::Moved(server(from)));
         let reply = self
             .wire
-            .run(|out| steps.push_rehome(from.as_ref(), &server(here), 0, out));
+            .run(|out| steps.push_rehome(&how, &server(here), 0, out));
         reply.integers()
     }
 
@@ -133,7 +137,7 @@ impl Scene {
         };
         let reply = self
             .wire
-            .run(|out| steps.push_restore(&server(here), &stock, 0, out));
+            .run(|out| steps.push_restore(&server(here), (&stock, &MAKER), 0, out));
         reply.integers()
     }
 
@@ -153,7 +157,7 @@ fn a_fence_keeps_everybody_out_until_the_books_have_a_new_home() {
     let Some(redis) = Redis::start() else { return };
     let mut scene = Scene::new(&redis);
     // Where the books are at home there is nothing to fence.
-    assert_eq!(scene.fence("old:run", 9), [17, 1, 1, 0]);
+    assert_eq!(scene.fence("old:run", 1), [17, 1, 1, 0]);
     assert_eq!(scene.fence("new:run", 7), [17, 1, 2, 1]);
     assert_eq!(scene.reserve(3), [8, 2, 1]);
     let since = scene.field("fenced");
@@ -170,6 +174,16 @@ fn a_fence_keeps_everybody_out_until_the_books_have_a_new_home() {
     // Nobody but the fenced server becomes the home, and a fenced one is nobody's gift.
     assert_eq!(scene.rehome(None, "new:run")[3], 0);
     assert_eq!(scene.rehome(Some("old:run"), "new:run")[3], 0);
+    // Nor does one become it whose orders are another store's, or were another run's.
+    scene
+        .wire
+        .ask(&["HSET", "{a1:s1}:sku", "maker", "8", "run", "1"]);
+    assert_eq!(scene.rehome(None, "third:run")[3], 0);
+    scene
+        .wire
+        .ask(&["HSET", "{a1:s1}:sku", "maker", "7", "run", "3"]);
+    assert_eq!(scene.rehome(None, "third:run")[3], 0);
+    scene.wire.ask(&["HSET", "{a1:s1}:sku", "run", "2"]);
     let next: u64 = scene.field("next").parse().unwrap();
     let home = scene.rehome(None, "third:run");
     assert_eq!(
@@ -187,6 +201,10 @@ fn a_fence_keeps_everybody_out_until_the_books_have_a_new_home() {
     assert_eq!(scene.rehome(Some("third:run"), "fourth:run")[3], 1);
     assert_eq!(scene.rehome(Some("third:run"), "fifth:run")[3], 0);
     assert_eq!(scene.field("home"), "fourth:run");
+    // Somebody was shown a larger epoch than the books have: they are lifted above it.
+    assert_eq!(scene.fence("fourth:run", 99)[3], 1);
+    assert_eq!(scene.rehome(None, "fourth:run")[1], 100);
+    assert_eq!(scene.fence("fourth:run", 99)[3], 0);
 }
 
 #[test]

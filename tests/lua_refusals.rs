@@ -12,7 +12,7 @@ use weir_core::limits::{OPS_REMEMBERED_MAX, OPS_REMEMBERED_MS, UNITS_MAX};
 use weir_core::order::contract::Money;
 use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::script::Script;
-use weir_core::redis::step::{Maker, SkuSteps, StepPlan, StreamId, Take};
+use weir_core::redis::step::{Maker, Rehomed, SkuSteps, StepPlan, StreamId, Take};
 use weir_core::time::WallMs;
 use weir_proto::ids::*;
 
@@ -193,8 +193,9 @@ fn never_opened(scene: &mut Scene) {
     scene.writes_nothing(&[7], |out| steps.push_thaw(0, out));
     scene.writes_nothing(&[7], |out| steps.push_snapshot(0, 10, out));
     let here = HomeId::new(b"here:now").unwrap();
+    let mended = Rehomed::Mended(Maker { store: 1, run: 1 });
     scene.writes_nothing(&[7], |out| steps.push_fence(&here, 1, out));
-    scene.writes_nothing(&[7], |out| steps.push_rehome(None, &here, 1, out));
+    scene.writes_nothing(&[7], |out| steps.push_rehome(&mended, &here, 1, out));
     scene.writes_nothing(&[7], |out| steps.push_mark(out));
 }
 

@@ -7,6 +7,7 @@ mod redis_part;
 
 use bad_input_world::*;
 use redis_part::Redis;
+use redis_part::cluster::Cluster;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
@@ -306,6 +307,8 @@ fn what_is_wrong_with_a_redis_is_said_before_anything_starts() {
     // Nobody there.
     let nobody = shop_at("nobody", &format!("127.0.0.1:{}", redis_part::free_port()));
     refused(&nobody, &["no connection", "mend redis.servers"]);
+    let code = run(&[weir()], &nobody).status.code();
+    assert_eq!(code, Some(75), "a supervisor tries again");
     // A name that no resolver knows (RFC 6761 reserves .invalid).
     let nameless = shop_at("nameless", "redis.invalid:6379");
     refused(&nameless, &["redis.invalid:6379", "has no address"]);
@@ -333,6 +336,28 @@ fn what_is_wrong_with_a_redis_is_said_before_anything_starts() {
     let of_replica = shop("replica", &replica);
     let master = format!("name its master (127.0.0.1:{})", redis.port);
     refused(&of_replica, &["it is a replica", &master]);
+}
+
+#[test]
+fn a_cluster_of_which_a_node_is_away_is_served_by_the_others() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let ports = [redis_part::free_port(), cluster.nodes[0].port];
+    let servers = ports.map(|port| format!("127.0.0.1:{port}"));
+    let shop = shop_at("away", &servers.join("\", \""));
+    shop.edit("# cluster = false", "cluster = true");
+    let running = shop.start();
+    let buyer = Buyer::of(&shop);
+    let mut wire = running.wire();
+    let won = until_sold(&mut wire, &buyer, 1);
+    until_status(&mut wire, &buyer, &won, &["CREATED"]);
+    running.stop();
+    shop.edit(
+        &servers[1],
+        &format!("127.0.0.1:{}", redis_part::free_port()),
+    );
+    refused(&shop, &["no connection", "mend redis.servers"]);
 }
 
 #[test]

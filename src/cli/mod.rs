@@ -1,7 +1,7 @@
 //! The command line. One file per command: its arguments and `run`.
 //!
 //! To add a command: `mod name;` below, and two lines: one in [`Command`] and one in [`run`]. Exit codes: 0 all is well,
-//! 1 a promise broke or a difference was found, 2 bad input or environment, 78 a driver that was asked for cannot run. Messages go to standard error as `weir: …`.
+//! 1 a promise broke or a difference was found, 2 bad input or environment, 75 a dependency is away, 78 a driver that was asked for cannot run. Messages go to standard error as `weir: …`.
 
 pub mod bench;
 mod config;
@@ -84,6 +84,9 @@ pub enum CliError {
     Broken(String),
     /// Bad input or environment: exit code 2.
     Input(String),
+    /// Something that this needs is away, which may pass: exit code 75 (EX_TEMPFAIL of sysexits.h), after which a
+    /// supervisor tries again.
+    Away(String),
     /// What was asked for by name cannot run here: exit code 78 (EX_CONFIG of sysexits.h), which a supervisor can be told
     /// not to try again.
     Config(String),
@@ -112,6 +115,7 @@ pub fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(CliError::Broken(message)) => (message, 1),
         Err(CliError::Input(message)) => (message, 2),
+        Err(CliError::Away(message)) => (message, 75),
         Err(CliError::Config(message)) => (message, 78),
     };
     // Standard error may be closed; the exit code still says it.

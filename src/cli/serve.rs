@@ -11,7 +11,7 @@ use weir_io::choice::Wanted;
 /// Run the server until SIGTERM or Ctrl-C (a second signal ends it at once).
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  weir serve --config shop/weir.toml\n  weir serve --config shop/weir.toml --driver epoll\n\nExit codes: 0 stopped in order, 1 a part failed, 2 bad input or environment, 78 the driver that was asked for cannot run here.\nIt prints `serving` with both addresses once every part is ready."
+    after_help = "Examples:\n  weir serve --config shop/weir.toml\n  weir serve --config shop/weir.toml --driver epoll\n\nExit codes: 0 stopped in order, 1 a part failed, 2 bad input or environment, 75 Redis is away or not ready yet (try again), 78 the driver that was asked for cannot run here.\nIt prints `serving` with both addresses once every part is ready."
 )]
 pub struct ServeArgs {
     /// The configuration file
@@ -53,6 +53,7 @@ pub fn run_plan(mut plan: Plan, driver: Option<Wanted>) -> Result<(), CliError> 
     say(footprint_text(&plan));
     let server = serve::start(&plan).map_err(|error| match error {
         ServeError::Driver(..) => CliError::Config(error.to_string()),
+        error if error.may_pass() => CliError::Away(error.to_string()),
         error => CliError::input(error),
     })?;
     server.notes.iter().cloned().for_each(say);

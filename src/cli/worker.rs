@@ -12,7 +12,7 @@ use weir_io::choice::Wanted;
 /// status queries on server.listen; submits go to the instances. Stopped, it loses nothing: reservations wait in Redis.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir worker --config worker/weir.toml     [ledger] kind = \"redis\", [orders] made_by = \"worker\", as its instances have\n\nExit codes: 0 stopped in order, 1 a part failed, 2 bad input or environment, 78 the driver that was asked for cannot run here.\nIt prints `serving` with both addresses once every part is ready."
+    after_help = "Examples:\n  weir worker --config worker/weir.toml     [ledger] kind = \"redis\", [orders] made_by = \"worker\", as its instances have\n\nExit codes: 0 stopped in order, 1 a part failed, 2 bad input or environment, 75 Redis is away or not ready yet (try again), 78 the driver that was asked for cannot run here.\nIt prints `serving` with both addresses once every part is ready."
 )]
 pub struct WorkerArgs {
     /// The configuration file: the same sale as its instances'

@@ -41,8 +41,10 @@ pub enum ServeError {
     Log(PathBuf, io::Error),
     /// A part ended; without an error when it simply stopped.
     Part(String, Option<DriverError>),
-    /// The parts run, but do not serve.
+    /// The parts run, but do not serve, and waiting does not help.
     NotReady(String),
+    /// The parts run, but do not serve yet.
+    NotYet(String),
     /// The limit of open files cannot be read.
     Limits(io::Error),
     /// No descriptor for a doorbell.
@@ -53,6 +55,17 @@ pub enum ServeError {
     Entropy(io::Error),
     /// The list of cores.
     Cpus(io::Error),
+}
+
+impl ServeError {
+    /// True when something that this server needs is away, which may pass.
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::NotYet(_) => true,
+            Self::Redis(error) => error.is_away(),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for ServeError {
@@ -95,7 +108,9 @@ impl fmt::Display for ServeError {
                 f,
                 "{name} ended by itself; this is a bug of weir: please report it"
             ),
-            Self::NotReady(missing) => write!(f, "the server does not get ready: {missing}"),
+            Self::NotReady(missing) | Self::NotYet(missing) => {
+                write!(f, "the server does not get ready: {missing}")
+            }
             Self::Limits(error) => write!(f, "the limit of open files cannot be read: {error}"),
             Self::Doorbell(error) => write!(
                 f,

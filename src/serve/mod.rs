@@ -145,12 +145,18 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         notes,
         _lock: lock,
     };
-    server.wait_until_ready()?;
+    server.wait_until_ready(ready_within(plan))?;
     let all_stats = || hall.shard_stats.iter().chain([&hall.stats]);
     if all_stats().any(|stats| stats.rings_unrestricted.get() > 0) {
         server.notes.push(UNRESTRICTED_NOTE.to_owned());
     }
     Ok(server)
+}
+
+/// Books of a Redis that failed over are mended meanwhile.
+fn ready_within(plan: &Plan) -> Duration {
+    let freeze_ms = plan.redis.as_ref().map_or(0, |redis| redis.freeze_ms);
+    READY_WITHIN + 2 * Duration::from_millis(freeze_ms)
 }
 
 /// What blocks on disks and names: the ledger's store, or what resolves names of Redis servers; and the orders' store.
@@ -338,8 +344,8 @@ fn open_log(target: &LogTarget) -> Result<Option<Box<dyn Write + Send>>, ServeEr
 }
 
 impl Server {
-    fn wait_until_ready(&self) -> Result<(), ServeError> {
-        let until = Instant::now() + READY_WITHIN;
+    fn wait_until_ready(&self, within: Duration) -> Result<(), ServeError> {
+        let until = Instant::now() + within;
         let mut missing = String::from("no answer");
         while Instant::now() < until {
             if let Ok(News::Ended((addr, result))) = self.news.try_recv() {
@@ -355,8 +361,9 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(ServeError::NotReady(format!(
-            "nothing changed within a minute: {missing}"
+        Err(ServeError::NotYet(format!(
+            "nothing changed within {} s: {missing}",
+            within.as_secs()
         )))
     }
 

@@ -14,7 +14,7 @@ use weir_core::redis::desk::{Desk, DeskConfig, DeskCounts, Pull};
 use weir_core::redis::endpoint::{Endpoint, Host};
 use weir_core::redis::link::Patience;
 use weir_core::redis::link::greeting::Words;
-use weir_core::redis::step::StepPlan;
+use weir_core::redis::step::{Maker, StepPlan};
 use weir_core::rng::Rng;
 use weir_core::time::{Mono, Now, WallMs};
 use weir_io::choice::{self, DriverKind};
@@ -42,6 +42,9 @@ pub fn endpoint(port: u16) -> Endpoint {
 }
 
 /// The SKU of that number.
+/// Whose orders they are.
+const MAKER: Maker = Maker { store: 1, run: 1 };
+
 pub fn sku(number: u64) -> SkuKey {
     SkuKey {
         activity: ActivityId(1),
@@ -378,7 +381,7 @@ impl Asker {
             let key = sku(number);
             if self.desk.stranger(key).is_some() {
                 assert!(self.desk.pull(now, key, Pull::Fence, fx));
-                assert!(self.desk.pull(now, key, Pull::Rehome, fx));
+                assert!(self.desk.pull(now, key, Pull::Rehome(MAKER), fx));
             }
         }
     }

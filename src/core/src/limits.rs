@@ -159,6 +159,8 @@ pub const PULL_AGAIN_MS: u64 = 50;
 pub const OUTBOX_PAGE: u32 = 64;
 /// The outbox is looked at so often; an order is made so much later at most.
 pub const OUTBOX_POLL_MS: u64 = 50;
+/// The stream of a SKU that is sold out, and whose orders all exist, is looked at so often.
+pub const TAKE_SOLD_OUT_MS: u64 = 1_000;
 /// Operators' wishes that the clerk has at once.
 pub const CLERK_WISHES_MAX: usize = 64;
 /// Grants of one SKU that an instance remembers until their orders exist: some 16 MiB at most. None is made beyond.

@@ -1,6 +1,6 @@
 //! The whole ledger as it stands in Redis: for what holds it against the orders when nobody sells.
 //!
-//! Called by `weir demo` and `weir reconcile`. Each SKU is read in pages while others may write: a true picture needs
+//! Called by `weir demo`. Each SKU is read in pages while others may write: a true picture needs
 //! that everything that sells is stopped.
 
 use super::fault::Why;

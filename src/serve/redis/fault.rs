@@ -85,6 +85,16 @@ impl RedisError {
     }
 }
 
+impl RedisError {
+    /// True when the server cannot be asked at present, which may pass.
+    pub(in crate::serve) const fn is_away(&self) -> bool {
+        matches!(
+            self.why,
+            Why::NoAddress | Why::Connect(_) | Why::Io(_) | Why::Loading
+        )
+    }
+}
+
 impl fmt::Display for RedisError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let section = self.section;

@@ -47,27 +47,43 @@ pub(super) struct Seen {
     pub absent: Vec<SkuKey>,
 }
 
-/// Looks at every server that the configuration names.
+/// Looks at every server that the configuration names. Of a cluster one that answers is enough: the others are found
+/// when they are back.
 ///
 /// # Errors
 /// The first thing that is wrong.
 pub(super) fn examine(plan: &RedisPlan) -> Result<Seen, RedisError> {
     let mut seen = Seen::default();
+    let mut away = Vec::new();
     for server in &plan.desk.servers {
-        let mut visit = Visit::begin(plan, server)?;
-        visit.greet(plan)?;
-        let (home, replicas) = visit.look_around(plan, &mut seen.notes)?;
-        visit.look_at_safety(plan, &replicas, &mut seen.notes)?;
-        if plan.desk.is_cluster {
-            visit.look_at_slots()?;
-        } else {
-            visit.look_at_keys(plan, &mut seen.absent)?;
-            visit.look_at_permissions(plan)?;
-            seen.home = home;
+        match look_at(plan, server, &mut seen) {
+            Err(error) if plan.desk.is_cluster && error.is_away() => away.push(error),
+            looked => looked?,
         }
     }
+    if away.len() == plan.desk.servers.len() {
+        return Err(away.swap_remove(0));
+    }
+    let notes = away
+        .iter()
+        .map(|error| format!("{error} (weir starts without it)"));
+    seen.notes.extend(notes);
     limiter::examine(plan, &mut seen.notes)?;
     Ok(seen)
+}
+
+fn look_at(plan: &RedisPlan, server: &Endpoint, seen: &mut Seen) -> Result<(), RedisError> {
+    let mut visit = Visit::begin(plan, server)?;
+    visit.greet(plan)?;
+    let (home, replicas) = visit.look_around(plan, &mut seen.notes)?;
+    visit.look_at_safety(plan, &replicas, &mut seen.notes)?;
+    if plan.desk.is_cluster {
+        return visit.look_at_slots();
+    }
+    visit.look_at_keys(plan, &mut seen.absent)?;
+    visit.look_at_permissions(plan)?;
+    seen.home = home;
+    Ok(())
 }
 
 /// Sees to it that these orders are those of a ledger in Redis.
@@ -310,9 +326,9 @@ impl<'a> Visit<'a> {
             + number(&node_timeout)
                 .filter(|_| plan.desk.is_cluster)
                 .unwrap_or(0);
-        if plan.desk.is_cluster && plan.freeze_ms <= old_master_ms {
+        if plan.desk.is_cluster && plan.freeze_ms < old_master_ms {
             notes.push(format!(
-                "Redis at {} may take writes for {} s after another master has taken its place (min-replicas-max-lag and cluster-node-timeout): set redis.freeze above that",
+                "Redis at {} may take writes for {} s after another master has taken its place (min-replicas-max-lag and cluster-node-timeout): set redis.freeze to that or more",
                 self.server,
                 old_master_ms.div_ceil(1000)
             ));

@@ -40,6 +40,8 @@ const CLOSE_PAUSE_MS: u64 = 100;
 const SWEEP_PAUSE_MS: u64 = 2_000;
 /// The sweep starts again after so long without any doubt, too: whatever was lost is found.
 const SWEEP_PERIOD_MS: u64 = 10_000;
+/// Messages that came before a wish for rows are made into orders, or were tried, within this.
+const ROWS_BEHIND_MS: u64 = 5_000;
 /// How often an idle worker asks the ledger for what is not confirmed.
 const OUTBOX_PERIOD_MS: u64 = 3_000;
 /// How soon it asks when something was dropped, or a total is missing.
@@ -89,7 +91,7 @@ pub struct Worker {
     /// Messages were dropped since the outbox was asked for.
     dropped_some: bool,
     /// Orders that the clerk wants, by SKU: those behind this one.
-    rows_wanted: BTreeMap<SkuKey, ReservationId>,
+    rows_wanted: BTreeMap<SkuKey, (ReservationId, Mono)>,
     fault: Option<OrderFault>,
     /// Set by the order to stop; moved on by payments and order messages.
     stop_at: Option<Mono>,
@@ -144,7 +146,8 @@ impl Worker {
             }
             Mail::PaymentAsk(ask) => self.take_payment(*ask, fx),
             Mail::RowsAsk(ask) if self.sale.sku(ask.sku).is_some() => {
-                self.rows_wanted.insert(ask.sku, ask.after);
+                let wanted = self.rows_wanted.entry(ask.sku);
+                wanted.or_insert((ask.after, now.mono)).0 = ask.after;
             }
             Mail::OrdersDone(done) => self.take_results(now, *done, fx),
             Mail::Answer(answer) => {
@@ -284,10 +287,14 @@ impl Worker {
             taken.push(OrderCommand::CloseDue { limit }, 0);
         }
         // Only behind every message that came before it was asked for.
-        if self.intake.messages() == 0
-            && taken.commands.len() < ORDER_BATCH_MAX
-            && let Some((sku, after)) = self.rows_wanted.pop_first()
+        let is_quiet = self.intake.messages() == 0;
+        let mut wanted = self.rows_wanted.iter();
+        let is_ripe = |at: &Mono| is_quiet || at.plus_ms(ROWS_BEHIND_MS) <= now.mono;
+        let ripe = wanted.find(|(_, (_, at))| is_ripe(at));
+        if taken.commands.len() < ORDER_BATCH_MAX
+            && let Some((&sku, &(after, _))) = ripe
         {
+            self.rows_wanted.remove(&sku);
             let limit = ORDER_PAGE_MAX;
             taken.push(OrderCommand::Rows { sku, after, limit }, 0);
         }

@@ -19,7 +19,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-pub use mend::Stock;
+pub use mend::{Rehomed, Stock};
 use weir_proto::ids::{ReservationId, SkuKey};
 use weir_proto::resp::{CommandWriter, DECIMAL_BYTES_MAX, decimal};
 
@@ -74,14 +74,14 @@ const fn shape(script: Script) -> (&'static [&'static str], usize) {
         Script::Freeze => (&["sku"], 1),
         Script::Thaw => (&["sku", "events"], 2),
         Script::Fence => (&["sku"], 2),
-        Script::Rehome => (&["sku", "events"], 4),
+        Script::Rehome => (&["sku", "events"], 6),
         Script::Offer => (
             &[
                 "sku", "res", "req", "nonce", "user", "pending", "orders", "events",
             ],
             11,
         ),
-        Script::Restore => (&["sku"], 6),
+        Script::Restore => (&["sku"], 8),
         Script::Mark => (&["sku"], 0),
         Script::Snapshot => (&["sku", "user", "pending"], 2),
         Script::Outbox => (&["sku", "res", "pending"], 3),
@@ -417,10 +417,15 @@ mod tests {
             quantity_max: 1,
             once_per_activity: true,
         };
+        let maker = Maker { store: 1, run: 2 };
         frames.push(framed(|out| steps.push_fence(&here, 9, out)));
-        frames.push(framed(|out| steps.push_rehome(None, &here, 9, out)));
+        frames.push(framed(|out| {
+            steps.push_rehome(&Rehomed::Mended(maker), &here, 9, out)
+        }));
         frames.push(framed(|out| steps.push_offer(&here, &offer, out)));
-        frames.push(framed(|out| steps.push_restore(&here, &stock, 9, out)));
+        frames.push(framed(|out| {
+            steps.push_restore(&here, (&stock, &maker), 9, out)
+        }));
         frames.push(framed(|out| steps.push_mark(out)));
         frames.push(framed(|out| steps.push_snapshot(0, 100, out)));
         for (script, frame) in Script::ALL.into_iter().zip(frames) {

@@ -14,16 +14,15 @@ use crate::port::Effects;
 use crate::redis::desk::{Desk, PageState, Pull};
 use crate::redis::link::greeting::HomeId;
 use crate::redis::offer::{Offer, Offered};
-use crate::redis::step::Stock;
-use crate::time::{Mono, Now, WallMs};
+use crate::redis::step::{Maker, Stock};
+use crate::time::{Mono, Now};
 use alloc::collections::{BTreeMap, VecDeque};
 use weir_proto::ids::{ReservationId, SkuKey};
 
 /// What of the last page matters here.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    fence: (HomeId, WallMs),
-    now: WallMs,
+    fence: HomeId,
     is_there: bool,
 }
 
@@ -55,8 +54,8 @@ struct Round {
     step_at: Mono,
     /// The order store's stock, once it was told.
     stock: Option<Stock>,
-    /// The fence is known to have heard of every epoch that was shown here.
-    has_fenced: bool,
+    /// Since when the fence is known to have heard of every epoch that was shown here.
+    fenced_at: Option<Mono>,
     /// It was given to the server: units of a restock that was lost are there for the rows that have them.
     is_restored: bool,
 }
@@ -83,8 +82,8 @@ pub(super) struct Mending {
 /// What the clerk is, for mending.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// The order store is in this process.
-    pub has_orders: bool,
+    /// The order store of this process, which makes the orders.
+    pub maker: Option<Maker>,
     /// How long a fence stands at least.
     pub freeze_ms: u64,
     /// What is sold; without its total.
@@ -136,24 +135,22 @@ impl Mending {
     }
 
     pub fn keep(&mut self, offer: Offer) {
+        if let Some(round) = &mut self.round {
+            round.grants.push_back(offer.message.reservation); // a reply that hung until now
+        }
         self.grants.insert(offer.message.reservation, offer);
     }
 
     /// A page of the SKU; `None`: it is not there.
     pub fn page(&mut self, page: Option<&PageState>, desk: &Desk) {
         self.seen = page.map_or(Seen::default(), |page| Seen {
-            fence: page.fence,
-            now: page.now,
+            fence: page.fence.0,
             is_there: true,
         });
         let is_settled = self.settled.is_some() && self.settled == desk.here(self.sku);
         if let Some(page) = page.filter(|_| is_settled && desk.is_at_home(self.sku)) {
-            // Numbers grow with time: the oldest comes first.
-            while let Some(first) = self.grants.first_entry()
-                && first.get().message.reserved_at < page.ordered_before
-            {
-                first.remove();
-            }
+            let is_open = |offer: &Offer| offer.message.reserved_at >= page.ordered_before;
+            self.grants.retain(|_, offer| is_open(offer));
         }
     }
 
@@ -204,11 +201,13 @@ impl Mending {
     pub fn stepped(&mut self, now: Now, pull: Pull, is_done: bool) {
         if let Some(round) = &mut self.round {
             round.step_at = now.mono;
-            round.is_restored |= is_done && matches!(pull, Pull::Restore(_));
+            round.is_restored |= is_done && matches!(pull, Pull::Restore(..));
             // A SKU that was made anew has its fence.
-            round.has_fenced |= is_done && matches!(pull, Pull::Fence | Pull::Restore(_));
+            if is_done && matches!(pull, Pull::Fence | Pull::Restore(..)) {
+                round.fenced_at.get_or_insert(now.mono);
+            }
         }
-        if is_done && matches!(pull, Pull::Rehome) {
+        if is_done && matches!(pull, Pull::Rehome(_)) {
             self.mended += 1;
             self.round = None;
         }
@@ -239,11 +238,11 @@ impl Mending {
                 return;
             }
         }
-        let asks_rows = terms.has_orders && (!is_at_home || self.is_wanted);
+        let asks_rows = terms.maker.is_some() && (!is_at_home || self.is_wanted);
         if self.round.as_ref().is_none_or(|round| round.here != here) {
             self.round = Some(Round::new(here, asks_rows, self.grants.keys().copied()));
         }
-        if !is_at_home && !self.is_fenced(now, is_lost, here, desk, fx) {
+        if !is_at_home && !self.is_fenced(now, is_lost, (here, terms.maker), desk, fx) {
             return;
         }
         if let Some(round) = self.round.as_mut().filter(|_| is_at_home) {
@@ -260,8 +259,8 @@ impl Mending {
         if is_at_home {
             self.settled = Some(here);
             (self.round, self.is_wanted) = (None, false);
-        } else if terms.has_orders {
-            self.finish(now, terms, desk, fx);
+        } else if let Some(maker) = terms.maker {
+            self.finish(now, terms, maker, desk, fx);
         }
     }
 
@@ -270,19 +269,19 @@ impl Mending {
         &mut self,
         now: Now,
         is_lost: bool,
-        here: HomeId,
+        (here, maker): (HomeId, Option<Maker>),
         desk: &mut Desk,
         fx: &mut Effects,
     ) -> bool {
         let Some(round) = &mut self.round else {
             return false;
         };
-        let is_fenced = self.seen.fence.0 == here && round.has_fenced;
-        let pull = match (is_fenced, is_lost, round.stock) {
+        let is_fenced = self.seen.fence == here && round.fenced_at.is_some();
+        let pull = match (is_fenced, is_lost, round.stock.zip(maker)) {
             (true, _, None) => return true,
             (true, _, Some(_)) if round.is_restored => return true,
             (false, false, _) => Pull::Fence,
-            (_, _, Some(stock)) => Pull::Restore(stock),
+            (_, _, Some((stock, maker))) => Pull::Restore(stock, maker),
             // Its stock comes with the first rows.
             (false, true, None) => {
                 round.ask_rows(now, self.sku, fx);
@@ -329,19 +328,22 @@ impl Mending {
     }
 
     /// Everything was offered: the rows once more when the fence has stood long enough, and then the books are right.
-    fn finish(&mut self, now: Now, terms: &Terms, desk: &mut Desk, fx: &mut Effects) {
-        let seen = self.seen;
-        let is_due = seen.fence.1.plus_ms(terms.freeze_ms) <= seen.now;
-        let Some(round) = self.round.as_mut().filter(|_| is_due) else {
+    /// By our own clock: those of two masters may differ by more than a freeze.
+    fn finish(&mut self, now: Now, terms: &Terms, maker: Maker, desk: &mut Desk, fx: &mut Effects) {
+        let is_due = |round: &&mut Round| {
+            let fenced_at = round.fenced_at;
+            fenced_at.is_some_and(|at| at.plus_ms(terms.freeze_ms) <= now.mono)
+        };
+        let Some(round) = self.round.as_mut().filter(is_due) else {
             return;
         };
         if !round.is_last {
             let mut last = Round::new(round.here, true, self.grants.keys().copied());
-            (last.is_last, last.has_fenced) = (true, true);
+            (last.is_last, last.fenced_at) = (true, round.fenced_at);
             self.round = Some(last);
             return;
         }
-        if round.step_at <= now.mono && desk.pull(now, self.sku, Pull::Rehome, fx) {
+        if round.step_at <= now.mono && desk.pull(now, self.sku, Pull::Rehome(maker), fx) {
             round.step_at = now.mono.plus_ms(MEND_AGAIN_MS);
         }
     }
@@ -368,7 +370,7 @@ impl Round {
             again_at: Mono(0),
             step_at: Mono(0),
             stock: None,
-            has_fenced: false,
+            fenced_at: None,
             is_restored: false,
         }
     }

@@ -296,6 +296,7 @@ impl Clerk {
         frozen: String,
         fx: &mut Effects,
     ) {
+        self.stream.note_state(now, sku, state.as_ref());
         let sale = Arc::clone(&self.config.sale);
         let (boot, own_ask) = (self.config.boot, self.next_own_ask);
         let opens_skus = self.config.maker.is_some();
@@ -343,7 +344,7 @@ impl Clerk {
         let (_, spec) = self.config.sale.sku(sku)?;
         let desked = self.skus.iter().find(|desked| desked.sku == sku)?;
         Some(Terms {
-            has_orders: self.config.maker.is_some(),
+            maker: self.config.maker.filter(|_| !self.stream.is_elsewhere),
             freeze_ms: self.config.freeze_ms,
             stock: Stock {
                 total: 0,

@@ -6,7 +6,10 @@
 //! had, is claimed. Invariant: nothing is handed out in the name of a store whose stock has another maker. What the
 //! stream does not tell, the scan by state does (`outbox`).
 
-use crate::limits::{OUTBOX_POLL_MS, OUTBOX_RESCAN_MS, TAKE_PAGE, TAKEN_IDLE_MS, TAKEN_MAX};
+use crate::ledger::SkuState;
+use crate::limits::{
+    OUTBOX_POLL_MS, OUTBOX_RESCAN_MS, TAKE_PAGE, TAKE_SOLD_OUT_MS, TAKEN_IDLE_MS, TAKEN_MAX,
+};
 use crate::mail::{Addr, Mail};
 use crate::order::contract::{OrderMessage, StockTotal};
 use crate::port::Effects;
@@ -42,6 +45,8 @@ struct Line {
     done_out: usize,
     looked_at: Vec<ReservationId>,
     total: Option<u64>,
+    /// Nothing is granted at present.
+    is_sold_out: bool,
     is_out: bool,
     due: Mono,
 }
@@ -75,6 +80,7 @@ impl Stream {
             done_out: 0,
             looked_at: Vec::new(),
             total: None,
+            is_sold_out: false,
             is_out: false,
             due: Mono(0),
         });
@@ -100,6 +106,17 @@ impl Stream {
         for line in &mut self.lines {
             line.total = None;
             line.due = now.mono;
+        }
+    }
+
+    /// As the last page of the SKU says: while it is sold out, no message comes.
+    pub fn note_state(&mut self, now: Now, sku: SkuKey, state: Option<&SkuState>) {
+        let is_sold_out = state.is_some_and(|state| state.sold_out);
+        if let Some(line) = self.lines.iter_mut().find(|line| line.sku == sku) {
+            if line.is_sold_out && !is_sold_out {
+                line.due = now.mono;
+            }
+            line.is_sold_out = is_sold_out;
         }
     }
 
@@ -213,6 +230,10 @@ impl Line {
             self.total = Some(page.total);
             let (sku, total) = (self.sku, page.total);
             fx.post(Addr::Worker, Mail::StockTotal(StockTotal { sku, total }));
+        }
+        let is_idle = page.messages.is_empty() && self.held.is_empty() && self.done.is_empty();
+        if self.is_sold_out && is_idle {
+            self.due = now.mono.plus_ms(TAKE_SOLD_OUT_MS);
         }
         // More is there, or what came is to be looked at: not only at the next tick.
         if !page.messages.is_empty()

@@ -16,6 +16,8 @@ use crate::port::Effects;
 use crate::redis::endpoint::{Redirect, RedirectKind};
 use crate::redis::link::greeting::{HomeId, ServerFacts};
 use crate::redis::reply::{self, Stepped};
+use crate::redis::script::Script;
+use crate::redis::step::Rehomed;
 use crate::time::{Mono, Now};
 use weir_proto::ids::SkuKey;
 use weir_proto::resp::{self, Value};
@@ -29,6 +31,8 @@ pub(super) struct Home {
     heard_at: Option<Mono>,
     /// The largest epoch that was seen there: older books are those of a server that lags behind.
     epoch: u64,
+    /// The node at that place had not got the books when it was asked last.
+    stranger: Option<usize>,
     word: Word,
 }
 
@@ -70,8 +74,8 @@ impl Desk {
     pub fn stranger(&self, sku: SkuKey) -> Option<HomeId> {
         let place = self.sku_of(sku)?;
         let index = self.node_of(place)?;
-        let is_denied = matches!(self.skus[place].home.word, Word::Denied(at, _) if at == index);
-        self.here(sku).filter(|_| is_denied)
+        let is_stranger = self.skus[place].home.stranger == Some(index);
+        self.here(sku).filter(|_| is_stranger)
     }
 
     /// The name of the server that has that SKU's slot, while it can be asked.
@@ -142,6 +146,7 @@ impl Desk {
     pub(super) fn deny(&mut self, now: Now, place: usize, index: usize, fx: &mut Effects) {
         let home = &mut self.skus[place].home;
         home.word = Word::Denied(index, now.mono);
+        home.stranger = Some(index);
         home.fine = home.fine.filter(|(at, _)| *at != index);
         self.unpark(now, index, fx);
     }
@@ -282,6 +287,7 @@ impl Desk {
         let is_new = home.fine != Some((index, greetings));
         home.fine = Some((index, greetings));
         home.heard_at = Some(now.mono);
+        home.stranger = None;
         home.word = Word::Unasked;
         if is_new {
             self.unpark(now, index, fx);
@@ -377,7 +383,7 @@ impl Desk {
         let (sku, node) = (&mut self.skus[place], &mut self.nodes[index]);
         let here = node.link.facts().home();
         let sent = node.link.send(now, Sent::Named(place as u16), fx, |out| {
-            sku.steps.push_rehome(Some(from), &here, 0, out);
+            sku.steps.push_rehome(&Rehomed::Moved(*from), &here, 0, out);
         });
         if sent.is_ok() {
             sku.home.word = Word::Naming(index);
@@ -398,7 +404,7 @@ impl Desk {
         if let Some(Value::Error(error)) = value
             && error.code == b"NOSCRIPT"
         {
-            self.load(now, index, Pull::Rehome.script(), fx);
+            self.load(now, index, Script::Rehome, fx);
         }
         let stepped = value.and_then(|value| reply::stepped(value).ok().flatten());
         if self.skus[place].home.word != Word::Naming(index) {
@@ -429,8 +435,7 @@ impl Desk {
     pub(super) fn is_stranger(&self, index: usize) -> bool {
         let mut skus = self.skus.iter().enumerate();
         skus.any(|(place, sku)| {
-            matches!(sku.home.word, Word::Denied(at, _) if at == index)
-                && self.node_of(place) == Some(index)
+            sku.home.stranger == Some(index) && self.node_of(place) == Some(index)
         })
     }
 }

@@ -373,9 +373,6 @@ impl Desk {
                 LedgerOp::Open(open) => steps.push_open(open, &here, out),
                 op => steps.push(op, out),
             });
-        if sent.is_ok() {
-            node.batch.asked(sku);
-        }
         match sent {
             Ok(()) if flight.hops == 0 => self.counts.asks += 1,
             Ok(()) => self.counts.resends += 1,

@@ -13,7 +13,7 @@ use crate::redis::link::greeting::HomeId;
 use crate::redis::offer::{Offer, Offered};
 use crate::redis::reply::{self, ShapeFault, Taken};
 use crate::redis::script::Script;
-use crate::redis::step::{SkuSteps, StepPlan, Stock, Take};
+use crate::redis::step::{Maker, Rehomed, SkuSteps, StepPlan, Stock, Take};
 use crate::time::{Now, WallMs};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -83,10 +83,10 @@ pub enum Pull {
     Thaw,
     /// No new reservation until [`Pull::Rehome`]: the books are not those of the server that has the slot.
     Fence,
-    /// The books were mended: they are right here from now on.
-    Rehome,
+    /// The books were mended with every order of that maker: they are right here from now on.
+    Rehome(Maker),
     /// All units that were ever put on sale, behind a fence.
-    Restore(Stock),
+    Restore(Stock, Maker),
     /// A reservation that may have been lost; sent by [`Desk::offer`].
     Offer(ReservationId),
 }
@@ -168,8 +168,12 @@ impl Desk {
                 Pull::Freeze => steps.push_freeze(OPERATORS_FREEZE, out),
                 Pull::Thaw => steps.push_thaw(heard, out),
                 Pull::Fence => steps.push_fence(here, heard, out),
-                Pull::Rehome => steps.push_rehome(None, here, heard, out),
-                Pull::Restore(stock) => steps.push_restore(here, &stock, heard, out),
+                Pull::Rehome(maker) => {
+                    steps.push_rehome(&Rehomed::Mended(maker), here, heard, out);
+                }
+                Pull::Restore(stock, maker) => {
+                    steps.push_restore(here, (&stock, &maker), heard, out);
+                }
                 Pull::Take | Pull::Budget(_) | Pull::Offer(_) => {
                     debug_assert!(false, "it has a way of its own");
                 }
@@ -304,8 +308,8 @@ impl Desk {
             | Pull::Freeze
             | Pull::Thaw
             | Pull::Fence
-            | Pull::Rehome
-            | Pull::Restore(_) => reply::stepped(value).map(|_| News::Stepped(plan.sku, pull)),
+            | Pull::Rehome(_)
+            | Pull::Restore(..) => reply::stepped(value).map(|_| News::Stepped(plan.sku, pull)),
         };
         match news {
             Ok(news) => {
@@ -365,8 +369,8 @@ impl Pull {
             Self::Freeze => Script::Freeze,
             Self::Thaw => Script::Thaw,
             Self::Fence => Script::Fence,
-            Self::Rehome => Script::Rehome,
-            Self::Restore(_) => Script::Restore,
+            Self::Rehome(_) => Script::Rehome,
+            Self::Restore(..) => Script::Restore,
             Self::Offer(_) => Script::Offer,
         }
     }

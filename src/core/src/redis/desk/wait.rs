@@ -13,6 +13,7 @@ use crate::redis::reply::{self, Decided};
 use crate::redis::script::Script;
 use crate::time::Now;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use weir_proto::resp::{CommandWriter, Value};
 
 /// How many replicas, and how long the master waits for them.
@@ -27,18 +28,13 @@ pub struct Wait {
 /// What of a node waits for its replicas.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// Place of a SKU that was asked something since the last WAIT.
-    asked: Option<u16>,
+    /// So many of `held` are behind the WAIT that is out; `None`: none is. It blocks its connection, so that two would
+    /// take twice as long.
+    covered: Option<usize>,
     /// The write before the WAIT that is answered next was refused.
     is_unmarked: bool,
-    /// Answers that came since the last WAIT was answered: replies come in order, so the next one is behind them all.
+    /// Answers that wait: those of before the WAIT that is out first.
     held: VecDeque<(Flight, Outcome, Option<Offer>)>,
-}
-
-impl Batch {
-    pub fn asked(&mut self, place: usize) {
-        self.asked = Some(place as u16);
-    }
 }
 
 /// True for answers by which a client, or an operator, is promised something.
@@ -58,7 +54,10 @@ impl Desk {
     pub(super) fn decided(&mut self, index: usize, flight: Flight, decided: &Decided<'_>) {
         let outcome = Outcome::Done(decided.answer);
         let grant = self.grant_of(&flight, decided);
-        if self.config.wait.is_some() && promises(&decided.answer) {
+        // A node without the books promises nothing new, and what is asked behind ASKING is soon at home.
+        let place = self.sku_of(flight.ask.op.sku());
+        let is_home = place.is_some_and(|place| self.is_fine(place, index));
+        if self.config.wait.is_some() && is_home && promises(&decided.answer) {
             let held = &mut self.nodes[index].batch.held;
             return held.push_back((flight, outcome, grant));
         }
@@ -87,18 +86,20 @@ impl Desk {
         }
     }
 
-    /// Follows what was asked in this turn with a write and WAIT.
+    /// Follows answers that promise something with a write and WAIT, one at a time.
     pub(super) fn follow(&mut self, now: Now, index: usize, fx: &mut Effects) {
-        let (Some(wait), node) = (self.config.wait, &mut self.nodes[index]) else {
+        let (Some(wait), node) = (self.config.wait, &self.nodes[index]) else {
             return;
         };
-        let Some(place) = node.batch.asked else {
+        let first = node.batch.held.front();
+        let place = first.and_then(|(flight, ..)| self.sku_of(flight.ask.op.sku()));
+        let Some(place) = place.filter(|_| node.batch.covered.is_none()) else {
             return;
         };
+        let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
         if !node.link.is_ready() || node.link.room() < 2 {
             return; // when some replies have come
         }
-        let steps = &self.skus[usize::from(place)].steps;
         let marked = node
             .link
             .send(now, Sent::Mark, fx, |out| steps.push_mark(out));
@@ -110,7 +111,7 @@ impl Desk {
             writer.finish();
         });
         debug_assert!(marked.is_ok() && waits.is_ok(), "there was room");
-        node.batch.asked = None;
+        node.batch.covered = Some(node.batch.held.len());
     }
 
     /// The write before WAIT was answered.
@@ -126,13 +127,14 @@ impl Desk {
         }
     }
 
-    /// WAIT was answered: everything that was kept was asked before it.
+    /// WAIT was answered: what was kept when it was sent was asked before it.
     pub(super) fn waited(&mut self, index: usize, value: &Value<'_>) {
         let wanted = self.config.wait.map_or(0, |wait| i64::from(wait.replicas));
         let batch = &mut self.nodes[index].batch;
         let is_marked = !core::mem::take(&mut batch.is_unmarked);
         let is_safe = is_marked && matches!(value, Value::Integer(count) if *count >= wanted);
-        let held = core::mem::take(&mut batch.held);
+        let covered = batch.covered.take().unwrap_or(0);
+        let held: Vec<_> = batch.held.drain(..covered).collect();
         for (flight, outcome, grant) in held {
             if is_safe {
                 self.grants.extend(grant);

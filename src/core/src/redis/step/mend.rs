@@ -1,6 +1,6 @@
 //! The frames by which a SKU's books are mended after a failover, and its freeze by an operator.
 
-use super::SkuSteps;
+use super::{Maker, SkuSteps};
 use crate::ask::{Open, ReservationState};
 use crate::redis::link::greeting::HomeId;
 use crate::redis::offer::Offer;
@@ -16,6 +16,15 @@ pub struct Stock {
     pub quantity_max: u32,
     /// A closed order does not free the user.
     pub once_per_activity: bool,
+}
+
+/// Why books are right at another server than before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rehomed {
+    /// The slot was moved there, from that server.
+    Moved(HomeId),
+    /// They were mended behind the fence, with every order of that maker.
+    Mended(Maker),
 }
 
 impl SkuSteps {
@@ -55,24 +64,36 @@ impl SkuSteps {
     }
 
     /// Appends the frame that says that the books are right at the server `here`: its slot was moved there `from`
-    /// another, or (`None`) they were mended behind the fence.
-    pub fn push_rehome(
-        &self,
-        from: Option<&HomeId>,
-        here: &HomeId,
-        epoch_heard: u64,
-        out: &mut Vec<u8>,
-    ) {
+    /// another, or they were mended behind the fence by who makes the orders.
+    pub fn push_rehome(&self, how: &Rehomed, here: &HomeId, epoch_heard: u64, out: &mut Vec<u8>) {
         let mut writer = self.begin(Script::Rehome, out);
         writer.part_u64(self.plan().keep_until.0);
         writer.part_u64(epoch_heard);
-        writer.part(from.map_or(b"", |from| from.as_bytes()));
-        writer.part(here.as_bytes());
+        match how {
+            Rehomed::Moved(from) => {
+                writer.part(from.as_bytes());
+                writer.part(here.as_bytes());
+                writer.part(b"");
+                writer.part(b"");
+            }
+            Rehomed::Mended(maker) => {
+                writer.part(b"");
+                writer.part(here.as_bytes());
+                writer.part_u64(maker.store);
+                writer.part_u64(maker.run);
+            }
+        }
         writer.finish();
     }
 
     /// Appends the frame that gives the fenced SKU all units that were ever put on sale.
-    pub fn push_restore(&self, here: &HomeId, stock: &Stock, epoch_heard: u64, out: &mut Vec<u8>) {
+    pub fn push_restore(
+        &self,
+        here: &HomeId,
+        (stock, maker): (&Stock, &Maker),
+        epoch_heard: u64,
+        out: &mut Vec<u8>,
+    ) {
         let mut writer = self.begin(Script::Restore, out);
         writer.part(here.as_bytes());
         writer.part_u64(stock.total);
@@ -80,6 +101,8 @@ impl SkuSteps {
         writer.part_u64(u64::from(stock.once_per_activity));
         writer.part_u64(self.plan().policy);
         writer.part_u64(epoch_heard);
+        writer.part_u64(maker.store);
+        writer.part_u64(maker.run);
         writer.finish();
     }
 
