@@ -3,7 +3,8 @@
 -- ARGV[1] this server's name for itself, replication id:run id, ARGV[2] the largest epoch that the asker has heard of.
 -- Returns: {17 STEP, epoch, version, changed 0..1} or {7 NOT_OPEN}.
 -- Complexity: O(1).
--- Writes: sku; nothing where the books are at home in that epoch or a larger one, or the same fence stands and knows it.
+-- Writes: sku; nothing where the books are at home in that epoch or a larger one, or the same fence stands and knows
+-- it.
 
 local time = redis.call('TIME')
 local sku_key, here, heard = KEYS[1], ARGV[1], tonumber(ARGV[2])

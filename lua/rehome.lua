@@ -3,7 +3,8 @@
 -- every one that was shown, the mark is set anew from the stock, and numbers of lost grants are left out.
 -- KEYS[1] sku HASH, KEYS[2] events STREAM and channel.
 -- ARGV[1] keep_until_ms, ARGV[2] the largest epoch that the asker has heard of, ARGV[3] from, ARGV[4] this server's
--- name for itself, replication id:run id, ARGV[5] the order store that mended them, ARGV[6] its run; both empty with from.
+-- name for itself, replication id:run id, ARGV[5] the order store that mended them, ARGV[6] its run; both empty with
+-- from.
 -- Returns: {17 STEP, epoch, version, changed 0..1} or {7 NOT_OPEN}.
 -- Complexity: O(1).
 -- Writes: events (it grows memory), sku; then the TTL and the hint; nothing when neither of the two is so, or when
@@ -16,8 +17,8 @@ local EVENTS_MAX = 64 -- a reader that misses more has the snapshot
 local EPOCH_MAX = 1099511627776 -- above every epoch that a sale reaches, far below what a double holds
 local NUMBERS_LEFT_OUT = 10000 -- more grants than can be under way
 if not string.match(keep_until, '^%d+$') or #keep_until > 15 or not heard or heard > EPOCH_MAX or not from
-    or not here or here == '' or #here > 100 or not store or not run or (from == '' and not string.match(store, '^%d+$'))
-    or (from == '' and not string.match(run, '^%d+$')) then
+    or not here or here == '' or #here > 100 or not store or not run
+    or (from == '' and not (string.match(store, '^%d+$') and string.match(run, '^%d+$'))) then
     return redis.error_reply('WEIRARGS rehome: an argument is missing, no number or out of range')
 end
 local sku = redis.call('HMGET', sku_key, 'now', 'home', 'fence', 'heard', 'epoch', 'version', 'free', 'next', 'maker',

@@ -250,7 +250,8 @@ fn an_operator_freezes_thaws_and_rebuilds_by_one_command_each() {
     until_status(&mut wire, &buyer, &won, &["CREATED"]); // everything else goes on
     let (is_done, said) = ctl(&shop, running.ops, "thaw");
     assert!(is_done, "{said}");
-    until_sold(&mut wire, &buyer, 600);
+    let other = until_sold(&mut wire, &buyer, 600);
+    until_status(&mut wire, &buyer, &other, &["CREATED"]);
     // A record that is gone, as a hand at the wrong key takes it: its order is there, and brings it back.
     let lost = |name: &str| {
         let key = format!("{{a1:s1}}:{name}");
