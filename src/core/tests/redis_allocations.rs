@@ -60,7 +60,7 @@ fn main() {
         });
         steps.push(&settle, &mut out);
 
-        let reply = b"*6\r\n:0\r\n:7\r\n:0\r\n:1\r\n:5\r\n:1\r\n";
+        let reply = b"*7\r\n:0\r\n:7\r\n:0\r\n:1\r\n:5\r\n:1\r\n:1796000000000\r\n";
         let Scan::Done { bytes } = Scanner::new().scan(reply) else {
             panic!("a whole reply");
         };
