@@ -230,6 +230,19 @@ fn an_instance_that_is_killed_loses_nothing_that_it_acknowledged() {
     assert_eq!(orders(&chain.worker, "CREATED"), STOCK);
 }
 
+/// A worker comes back: everything that was won becomes an order, and nothing more, and its message is forgotten.
+fn all_become_orders(chain: &Chain, redis: &Redis, at: Running, buyer: &Buyer, won: &[Submit]) {
+    let worker = chain.worker();
+    let mut wire = at.wire();
+    for submit in won {
+        until_status(&mut wire, buyer, submit, &["CREATED"]);
+    }
+    until_stream_is_empty(redis);
+    at.stop();
+    worker.stop();
+    assert_eq!(orders(&chain.worker, "CREATED"), won.len() as u64);
+}
+
 #[test]
 fn without_a_worker_reservations_wait_and_become_orders_when_it_is_back() {
     let Some(redis) = Redis::start() else { return };
@@ -244,14 +257,7 @@ fn without_a_worker_reservations_wait_and_become_orders_when_it_is_back() {
         assert_eq!(wire.ask(&buyer.bytes(submit)).code(), "SECKILL_QUEUED");
         until_status(&mut wire, &buyer, submit, &["QUEUED"]);
     }
-    let worker = chain.worker();
-    for submit in &won {
-        until_status(&mut wire, &buyer, submit, &["CREATED"]);
-    }
-    until_stream_is_empty(&redis);
-    running.stop();
-    worker.stop();
-    assert_eq!(orders(&chain.worker, "CREATED"), 20);
+    all_become_orders(&chain, &redis, running, &buyer, &won);
 }
 
 #[test]
@@ -277,14 +283,7 @@ fn what_a_dead_worker_had_taken_is_claimed_and_what_the_stream_lost_is_found() {
     for entry in &ids.as_array().unwrap()[20..] {
         redis.cli(&["XDEL", stream, entry[0].as_str().unwrap()]);
     }
-    let worker = chain.worker();
-    for submit in &won {
-        until_status(&mut wire, &buyer, submit, &["CREATED"]);
-    }
-    until_stream_is_empty(&redis);
-    running.stop();
-    worker.stop();
-    assert_eq!(orders(&chain.worker, "CREATED"), 30);
+    all_become_orders(&chain, &redis, running, &buyer, &won);
 }
 
 #[test]

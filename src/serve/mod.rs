@@ -1,7 +1,8 @@
-//! `weir serve` and `weir worker`: opens the stores, starts every part on its thread, tells when it serves, and ends in order.
+//! `weir serve` and `weir worker`: opens the stores, starts every part on its thread, tells when it serves, ends in order.
 //!
 //! Called by the command line. Parts: shards (the driver that was chosen, pinned), owner, ledger store, worker, order store,
-//! log (mailbox threads), ops (the same driver); an instance whose orders are made elsewhere has no worker and no order store. They end in stages, so that each finds the parts it needs alive: shards, worker, owner, rest.
+//! log (mailbox threads), ops (the same driver); an instance whose orders are made elsewhere has no worker and no order
+//! store. They end in stages, so that each finds the parts it needs alive: shards, worker, owner, rest.
 
 mod error;
 mod files;

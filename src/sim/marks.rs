@@ -5,6 +5,7 @@
 //! their modes. A row that is added to one of those tables is a mark at once, missing until a world reaches it.
 
 use super::LedgerKind;
+use super::record::STATES;
 use super::tally::Faults;
 use std::collections::BTreeMap;
 use weir_core::ask::{Mode, ReservationState};
@@ -189,15 +190,6 @@ impl Happened {
         }
     }
 }
-
-const STATES: [ReservationState; 6] = [
-    ReservationState::Reserved,
-    ReservationState::Confirmed,
-    ReservationState::Settled,
-    ReservationState::Closed,
-    ReservationState::Failed,
-    ReservationState::PaidLate,
-];
 
 /// True when a reservation may go this way (the ledger's table of states, written a second time).
 const fn may_move(from: ReservationState, to: ReservationState) -> bool {

@@ -9,7 +9,7 @@ use weir_core::time::WallMs;
 use weir_proto::ids::{RequestId, ReservationId, UserId};
 
 /// By the digit of a record.
-const STATES: [ReservationState; 6] = [
+pub(super) const STATES: [ReservationState; 6] = [
     ReservationState::Reserved,
     ReservationState::Confirmed,
     ReservationState::Settled,

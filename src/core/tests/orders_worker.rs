@@ -10,7 +10,7 @@ use weir_core::ask::{
 use weir_core::limit::gcra::Rate;
 use weir_core::limit::lease::ShardId;
 use weir_core::limits::ORDER_ATTEMPTS_MAX;
-use weir_core::mail::{Addr, Mail};
+use weir_core::mail::{Addr, Mail, RowsAsk};
 use weir_core::order::contract::{
     DeadWhy, Money, ORDER_MESSAGE_VERSION, OrderFault, OrderMessage, PaymentAsk, PaymentId,
     PaymentResult, StockTotal,
@@ -172,6 +172,8 @@ struct World {
     asks: u64,
     /// How often the owner was told that orders stopped.
     stops: u64,
+    /// Reservations and states of the rows that the owner was given last, and whether any were given.
+    rows: Option<Vec<(ReservationId, ReservationState)>>,
     stopped: bool,
     ticks: u64,
 }
@@ -199,6 +201,7 @@ impl World {
             loss: 0,
             asks: 0,
             stops: 0,
+            rows: None,
             stopped: false,
             ticks: 0,
         };
@@ -259,6 +262,11 @@ impl World {
                 );
                 fx.post(Addr::Worker, Mail::Reserved(self.ledger.outbox()));
                 self.collect(fx);
+            }
+            (Addr::Owner, Mail::Rows(rows)) => {
+                let offers = rows.offers.iter();
+                let rows = offers.map(|offer| (offer.message.reservation, offer.state));
+                self.rows = Some(rows.collect());
             }
             (Addr::Owner, Mail::OrdersStopped) => self.stops += 1,
             (Addr::Shard(_), Mail::PaymentAnswer(answer)) => {
@@ -489,6 +497,35 @@ fn orders_of_a_poisoned_message_fail_and_block_nobody() {
         (DeadWhy::Statement, ORDER_ATTEMPTS_MAX)
     );
     world.check();
+}
+
+/// A ledger that lost some is mended with the rows: an order that comes behind them would be known to nobody there.
+#[test]
+fn orders_under_way_are_among_the_rows_that_a_ledger_is_mended_with() {
+    for poisoned in [false, true] {
+        let mut world = World::new(2);
+        world.run_for(100);
+        if poisoned {
+            world.store.faults.poison.insert(ReservationId(2));
+        }
+        world.reserve(1, 1);
+        world.reserve(2, 2);
+        let after = ReservationId(0);
+        let ask = Mail::RowsAsk(RowsAsk { sku: SKU, after });
+        world.mail.push_back((Addr::Worker, ask));
+        while world.rows.is_none() {
+            world.run_for(100);
+        }
+        let state = match poisoned {
+            false => ReservationState::Confirmed,
+            true => ReservationState::Failed,
+        };
+        let wanted = vec![
+            (ReservationId(1), ReservationState::Confirmed),
+            (ReservationId(2), state),
+        ];
+        assert_eq!(world.rows, Some(wanted), "poisoned: {poisoned}");
+    }
 }
 
 #[test]

@@ -286,8 +286,10 @@ impl Worker {
             let limit = ORDER_PAGE_MAX;
             taken.push(OrderCommand::CloseDue { limit }, 0);
         }
-        // Only behind every message that came before it was asked for.
-        let is_quiet = self.intake.messages() == 0;
+        // Only behind every message that came before it was asked for, and what became of it: one that is broken in this
+        // batch has a row, as FAILED, after a later one.
+        let makes = |command| matches!(command, &OrderCommand::Insert(_) | &OrderCommand::Bury(_));
+        let is_quiet = self.intake.messages() == 0 && !taken.commands.iter().any(makes);
         let mut wanted = self.rows_wanted.iter();
         let is_ripe = |at: &Mono| is_quiet || at.plus_ms(ROWS_BEHIND_MS) <= now.mono;
         let ripe = wanted.find(|(_, (_, at))| is_ripe(at));

@@ -172,7 +172,7 @@ impl Watch {
             stock_epoch: state.sku.epoch,
             sold_out: state.sku.sold_out,
             open: state.sku.open,
-            mode: if state.frozen.is_empty() && state.fence.0.as_bytes().is_empty() {
+            mode: if state.frozen.is_empty() && state.fence.as_bytes().is_empty() {
                 state.sku.mode
             } else {
                 state.sku.mode.max(Mode::QueueOnly)

@@ -8,6 +8,7 @@
 //! nothing is offered but behind a fence or at home; a grant is forgotten only when the server that has it says that
 //! everything of its time is ordered; no more grants are remembered than `GRANTS_KEPT_MAX`, and none is made beyond.
 
+use super::Clerk;
 use crate::limits::{GRANTS_KEPT_MAX, MEND_AGAIN_MS, OFFERS_OUT_MAX};
 use crate::mail::{Addr, Mail, OrderRows, RowsAsk};
 use crate::port::Effects;
@@ -144,7 +145,7 @@ impl Mending {
     /// A page of the SKU; `None`: it is not there.
     pub fn page(&mut self, page: Option<&PageState>, desk: &Desk) {
         self.seen = page.map_or(Seen::default(), |page| Seen {
-            fence: page.fence.0,
+            fence: page.fence,
             is_there: true,
         });
         let is_settled = self.settled.is_some() && self.settled == desk.here(self.sku);
@@ -391,5 +392,67 @@ impl Round {
             && self.rows_waiting.is_empty()
             && self.grants.is_empty()
             && self.out.is_empty()
+    }
+}
+
+impl Clerk {
+    pub(super) fn take_rows(&mut self, found: &OrderRows) {
+        let mut skus = self.skus.iter();
+        let place = skus.position(|desked| desked.sku == found.sku);
+        if let Some((place, terms)) = place.and_then(|at| Some((at, self.terms(at)?))) {
+            self.skus[place].mending.rows(found, &terms);
+        }
+    }
+
+    fn terms(&self, place: usize) -> Option<Terms> {
+        let desked = &self.skus[place];
+        let (_, spec) = self.config.sale.sku(desked.sku)?;
+        Some(Terms {
+            maker: self.config.maker.filter(|_| !self.stream.is_elsewhere),
+            freeze_ms: self.config.freeze_ms,
+            stock: Stock {
+                total: 0,
+                quantity_max: spec.quantity_max,
+                once_per_activity: spec.once_per_activity,
+            },
+            was_there: desked.was_lost,
+        })
+    }
+
+    pub(super) fn mend_all(&mut self, now: Now, fx: &mut Effects) {
+        (0..self.skus.len()).for_each(|place| self.mend(now, place, fx));
+    }
+
+    pub(super) fn mend(&mut self, now: Now, place: usize, fx: &mut Effects) {
+        if let Some(terms) = self.terms(place) {
+            let mending = &mut self.skus[place].mending;
+            mending.turn(now, &terms, &mut self.desk, fx);
+        }
+    }
+
+    pub(super) fn offered(
+        &mut self,
+        now: Now,
+        sku: SkuKey,
+        id: ReservationId,
+        end: Option<Offered>,
+    ) {
+        if let Some(desked) = self.find(sku) {
+            desked.mending.offered(now, id, end);
+        }
+    }
+
+    pub(super) fn stepped(
+        &mut self,
+        now: Now,
+        sku: SkuKey,
+        pull: Pull,
+        is_done: bool,
+        fx: &mut Effects,
+    ) {
+        self.wish_stepped(sku, pull, is_done, fx);
+        if let Some(desked) = self.find(sku) {
+            desked.mending.stepped(now, pull, is_done);
+        }
     }
 }

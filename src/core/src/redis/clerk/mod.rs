@@ -15,8 +15,7 @@ mod stream;
 mod wishes;
 
 use super::desk::{Desk, DeskConfig, News, Pull};
-use super::offer::Offered;
-use super::step::{Maker, StepPlan, Stock};
+use super::step::{Maker, StepPlan};
 use super::watch::Watch;
 use crate::ask::{Answer, Ask, AskId, Failure, LedgerOp, Open, OpsRef, Outcome};
 use crate::ledger::SkuState;
@@ -32,10 +31,10 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lease::{LeaseConfig, Leases};
-use mend::{Mending, Terms};
+use mend::Mending;
 use outbox::Outbox;
 use stream::Stream;
-use weir_proto::ids::{RequestId, ReservationId, SkuKey};
+use weir_proto::ids::{RequestId, SkuKey};
 use wishes::Wished;
 
 /// What a clerk is made of.
@@ -159,12 +158,7 @@ impl Clerk {
                 self.stream.ask_all(now);
             }
             Mail::MendAsk(ask) => self.take_wish(ask, fx),
-            Mail::Rows(found) => {
-                let terms = self.terms(found.sku);
-                if let Some((terms, desked)) = terms.zip(self.find(found.sku)) {
-                    desked.mending.rows(&found, &terms);
-                }
-            }
+            Mail::Rows(found) => self.take_rows(&found),
             Mail::StatsAsk => {
                 let stats = self.stats(now);
                 fx.post(Addr::Ops, Mail::Stats(alloc::boxed::Box::new(stats)));
@@ -238,8 +232,7 @@ impl Clerk {
                 self.leases.climb_anew(now, desked.sku);
             }
             desked.was_reachable = is_reachable;
-            let is_served = is_reachable && desked.sells() && self.desk.is_at_home(desked.sku);
-            self.leases.serve(desked.sku, is_served);
+            self.leases.serve(desked.sku, desked.is_served(&self.desk));
         }
         self.leases.watch_reach(now);
     }
@@ -255,10 +248,10 @@ impl Clerk {
                 let frozen = state.map_or(String::new(), |state| state.frozen.clone());
                 let state = state.map(|state| state.sku);
                 self.look_at(now, sku, state, frozen, fx);
-                let is_served = self
-                    .find(sku)
-                    .is_some_and(|desked| desked.sells() && desked.was_reachable);
-                self.leases.serve(sku, is_served);
+                let mut skus = self.skus.iter();
+                if let Some(desked) = skus.find(|desked| desked.sku == sku) {
+                    self.leases.serve(sku, desked.is_served(&self.desk));
+                }
             }
             News::Stepped(sku, Pull::Reopen) | News::PullLost(sku, Pull::Reopen) => {
                 if let Some(desked) = self.find(*sku) {
@@ -337,45 +330,6 @@ impl Clerk {
             {
                 desked.is_reopening = false;
             }
-        }
-    }
-
-    fn terms(&self, sku: SkuKey) -> Option<Terms> {
-        let (_, spec) = self.config.sale.sku(sku)?;
-        let desked = self.skus.iter().find(|desked| desked.sku == sku)?;
-        Some(Terms {
-            maker: self.config.maker.filter(|_| !self.stream.is_elsewhere),
-            freeze_ms: self.config.freeze_ms,
-            stock: Stock {
-                total: 0,
-                quantity_max: spec.quantity_max,
-                once_per_activity: spec.once_per_activity,
-            },
-            was_there: desked.was_lost,
-        })
-    }
-
-    fn mend_all(&mut self, now: Now, fx: &mut Effects) {
-        (0..self.skus.len()).for_each(|place| self.mend(now, place, fx));
-    }
-
-    fn mend(&mut self, now: Now, place: usize, fx: &mut Effects) {
-        if let Some(terms) = self.terms(self.skus[place].sku) {
-            let mending = &mut self.skus[place].mending;
-            mending.turn(now, &terms, &mut self.desk, fx);
-        }
-    }
-
-    fn offered(&mut self, now: Now, sku: SkuKey, id: ReservationId, end: Option<Offered>) {
-        if let Some(desked) = self.find(sku) {
-            desked.mending.offered(now, id, end);
-        }
-    }
-
-    fn stepped(&mut self, now: Now, sku: SkuKey, pull: Pull, is_done: bool, fx: &mut Effects) {
-        self.wish_stepped(sku, pull, is_done, fx);
-        if let Some(desked) = self.find(sku) {
-            desked.mending.stepped(now, pull, is_done);
         }
     }
 
@@ -485,10 +439,11 @@ impl Handler for Clerk {
 }
 
 impl Desked {
-    /// True when there are units that a token could buy.
-    fn sells(&self) -> bool {
+    /// True when there are units that a token could buy, at a server that can be asked and has the books.
+    fn is_served(&self, desk: &Desk) -> bool {
         let sells = |state: &SkuState| state.open && !state.sold_out;
-        self.state.as_ref().is_some_and(sells) && self.frozen.is_empty() && !self.was_lost
+        let sells = self.state.as_ref().is_some_and(sells) && self.frozen.is_empty();
+        sells && !self.was_lost && self.was_reachable && desk.is_at_home(self.sku)
     }
 }
 

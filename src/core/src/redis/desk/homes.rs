@@ -165,15 +165,16 @@ impl Desk {
 
     /// Another role, or another history: it is greeted again before anything rests on what it says.
     pub(super) fn role_came(&mut self, now: Now, index: usize, value: &Value<'_>) {
-        let node = &mut self.nodes[index];
-        let facts = ServerFacts::of_info(value);
-        let is_same = facts.is_some_and(|facts| {
-            facts.is_master && facts.replication_id == node.link.facts().replication_id
-        });
-        if !is_same {
-            node.is_retired = true;
+        if !self.is_as_greeted(index, ServerFacts::of_info(value)) {
+            self.nodes[index].is_retired = true;
             self.want_refresh(now);
         }
+    }
+
+    /// True when the node at `index` is the master, with the history, that its link was greeted by.
+    fn is_as_greeted(&self, index: usize, facts: Option<ServerFacts>) -> bool {
+        let greeted = self.nodes[index].link.facts().replication_id;
+        facts.is_some_and(|facts| facts.is_master && facts.replication_id == greeted)
     }
 
     /// The node at `index` has lost the slot of the SKU at `place`, be it for a moment.
@@ -217,7 +218,7 @@ impl Desk {
         let page = value.map(|value| reply::page(sku, value));
         let seen = page
             .and_then(Result::ok)
-            .map(|page| page.map(|page| (page.home, page.fence.0, page.state.epoch)));
+            .map(|page| page.map(|page| (page.home, page.fence, page.state.epoch)));
         let home = &mut self.skus[place].home;
         if home.word == Word::Books(index) {
             home.word = Word::Unasked;
@@ -238,7 +239,7 @@ impl Desk {
         page: Option<&PageState>,
         fx: &mut Effects,
     ) {
-        let seen = page.map(|page| (page.home, page.fence.0, page.sku.epoch));
+        let seen = page.map(|page| (page.home, page.fence, page.sku.epoch));
         match self.skus[place].home.word {
             Word::Asked { .. } | Word::Naming(_) => {} // it is being found out
             _ => self.judge(now, index, place, seen, fx),
@@ -258,7 +259,7 @@ impl Desk {
             return self.fail_parked(index); // its name is an old one
         }
         let here = self.nodes[index].link.facts().home();
-        let home = &mut self.skus[place].home;
+        let home = self.skus[place].home;
         let Some((at, fence, epoch)) = seen else {
             // Never opened, or lost.
             return match home.epoch {
@@ -267,14 +268,13 @@ impl Desk {
             };
         };
         if at == here && fence.as_bytes().is_empty() && epoch >= home.epoch {
-            home.epoch = epoch;
+            self.skus[place].home.epoch = epoch;
             return self.vouch(now, index, place, fx);
         }
         let mut nodes = self.nodes.iter();
         let from = nodes.position(|node| node.link.is_ready() && node.link.facts().home() == at);
-        let may_have_moved = fence.as_bytes().is_empty()
-            && epoch >= self.skus[place].home.epoch
-            && self.is_known(&self.skus[place].home.clone(), index);
+        let may_have_moved =
+            fence.as_bytes().is_empty() && epoch >= home.epoch && self.is_known(&home, index);
         match from.filter(|&from| may_have_moved && from != index) {
             Some(from) if self.ask_home(now, place, from, index, fx) => {}
             _ => self.deny(now, place, index, fx),
@@ -353,10 +353,8 @@ impl Desk {
     ) {
         let (place, about) = (usize::from(place), usize::from(about));
         let facts = value.and_then(ServerFacts::of_info);
+        let is_same = self.is_as_greeted(index, facts);
         let node = &mut self.nodes[index];
-        let is_same = facts.is_some_and(|facts| {
-            facts.is_master && facts.replication_id == node.link.facts().replication_id
-        });
         if facts.is_some() && !is_same {
             node.is_retired = true; // it is greeted again, and what it became is seen
         }

@@ -132,10 +132,8 @@ pub struct PageState {
     pub winners: Vec<UserId>,
     /// The server where the books are right.
     pub home: HomeId,
-    /// The server that keeps them fenced, and since when; empty: none does.
-    pub fence: (HomeId, WallMs),
-    /// Redis' time.
-    pub now: WallMs,
+    /// The server that keeps them fenced; empty: none does.
+    pub fence: HomeId,
     /// All reservations granted before have an order.
     pub ordered_before: WallMs,
 }
@@ -228,40 +226,19 @@ impl Desk {
         step: BudgetStep,
         fx: &mut Effects,
     ) -> bool {
-        let Some(place) = self.sku_of(steps.sku()) else {
-            return false;
-        };
-        let Some(index) = self.node_of(place) else {
-            return false;
-        };
-        let node = &mut self.nodes[index];
-        if node.is_retired {
-            return false;
-        }
-        let sent = Sent::Pull(place as u16, Pull::Budget(step));
-        let sent = node.link.send(now, sent, fx, |out| steps.push(&step, out));
-        sent.is_ok()
+        let sku = steps.sku();
+        self.pull_by(now, sku, Pull::Budget(step), fx, |_, _, out| {
+            steps.push(&step, out);
+        })
     }
 
     /// Puts in a reservation that the server of its SKU may have lost. One answer comes as news: [`News::Offered`], or
     /// [`News::PullLost`]. False: it cannot be sent now.
     pub fn offer(&mut self, now: Now, offer: &Offer, fx: &mut Effects) -> bool {
-        let Some(place) = self.sku_of(offer.message.sku) else {
-            return false;
-        };
-        let Some(index) = self
-            .node_of(place)
-            .filter(|&index| !self.nodes[index].is_retired)
-        else {
-            return false;
-        };
-        let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
-        let here = node.link.facts().home();
-        let what = Sent::Pull(place as u16, Pull::Offer(offer.message.reservation));
-        let sent = node
-            .link
-            .send(now, what, fx, |out| steps.push_offer(&here, offer, out));
-        sent.is_ok()
+        let pull = Pull::Offer(offer.message.reservation);
+        self.pull_by(now, offer.message.sku, pull, fx, |steps, (here, _), out| {
+            steps.push_offer(here, offer, out);
+        })
     }
 
     pub(super) fn pull_lost(&mut self, place: u16, pull: Pull) {
@@ -392,7 +369,6 @@ fn snapshot_of(plan: &StepPlan, value: &Value<'_>) -> Result<News, ShapeFault> {
             winners: page.winners.collect::<Result<_, _>>()?,
             home: page.home,
             fence: page.fence,
-            now: page.now,
             ordered_before: page.ordered_before,
         })
     });

@@ -1,9 +1,9 @@
-//! What is told rests on replicas, where that is wanted: each batch of asks is followed by a write and WAIT.
+//! What is told rests on replicas, where that is wanted: answers that promise something are followed by a write and WAIT.
 //!
 //! WAIT counts the replicas that have everything that its own connection wrote before it (Redis, `WAIT`). What another
 //! connection wrote, and a repeat or a lookup only reads, has no place in that: so a write that says nothing new goes
-//! before it, behind which everything that was read lies. Answers that promise something are kept until then; a short
-//! count, or none, makes them unknown. A lost link does so, too.
+//! before it, behind which everything that was read lies. The answers are kept until then; a short count, or none, makes
+//! them unknown, a lost link does so, too, and so does a server that this SKU is not at home at: one more look tells.
 
 use super::{Desk, Flight, Sent};
 use crate::ask::{LedgerAnswer, LedgerOp, Outcome, ReservationState};
@@ -54,15 +54,24 @@ impl Desk {
     pub(super) fn decided(&mut self, index: usize, flight: Flight, decided: &Decided<'_>) {
         let outcome = Outcome::Done(decided.answer);
         let grant = self.grant_of(&flight, decided);
-        // A node without the books promises nothing new, and what is asked behind ASKING is soon at home.
         let place = self.sku_of(flight.ask.op.sku());
         let is_home = place.is_some_and(|place| self.is_fine(place, index));
-        if self.config.wait.is_some() && is_home && promises(&decided.answer) {
-            let held = &mut self.nodes[index].batch.held;
-            return held.push_back((flight, outcome, grant));
+        let waits = self.config.wait.is_some() && promises(&decided.answer);
+        match (waits, is_home, decided.answer) {
+            (true, true, _) => {
+                let held = &mut self.nodes[index].batch.held;
+                held.push_back((flight, outcome, grant));
+            }
+            // Behind ASKING: no write of ours can follow it there.
+            (true, false, LedgerAnswer::Granted(_) | LedgerAnswer::Repeated(_)) => {
+                self.counts.unreplicated += 1;
+                self.end(&flight, Outcome::Unknown);
+            }
+            _ => {
+                self.grants.extend(grant);
+                self.end(&flight, outcome);
+            }
         }
-        self.grants.extend(grant);
-        self.end(&flight, outcome);
     }
 
     /// What of an answer is remembered until its order exists.

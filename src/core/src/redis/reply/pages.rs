@@ -28,8 +28,8 @@ pub struct Page<'a> {
     pub winners: Winners<'a>,
     /// Where the books are right; see [`ServerFacts::home`](super::link::greeting::ServerFacts::home).
     pub home: HomeId,
-    /// The server that keeps them fenced until they are mended, and since when; empty: none does.
-    pub fence: (HomeId, WallMs),
+    /// The server that keeps them fenced until they are mended; empty: none does.
+    pub fence: HomeId,
     /// All reservations granted before have an order.
     pub ordered_before: WallMs,
 }
@@ -164,7 +164,7 @@ pub fn page<'a>(sku: SkuKey, reply: &Value<'a>) -> Result<Option<Page<'a>>, Shap
     }
     let home = home_id(items.next())?;
     let fence = home_id(items.next())?;
-    let fenced_at = WallMs(decimal(items.next())?);
+    decimal(items.next())?; // since when, for operators
     let ordered_before = WallMs(decimal(items.next())?);
     Ok(Some(Page {
         state: SkuState {
@@ -185,7 +185,7 @@ pub fn page<'a>(sku: SkuKey, reply: &Value<'a>) -> Result<Option<Page<'a>>, Shap
         cursor,
         winners: Winners(winners),
         home,
-        fence: (fence, fenced_at),
+        fence,
         ordered_before,
     }))
 }
