@@ -351,7 +351,7 @@ pub const KEYS: &[Key] = &[
         Kind::Integer(0, 10),
         Default::Is("0"),
         "1",
-        "So many replicas must have what a buyer is told before he is told (WAIT behind each batch); fewer in time make the answer unknown, and it is looked up. With 1 or more, and min-replicas-to-write of Redis at 1 or more, a failover loses nothing that was acknowledged. 0 trusts the master alone: what it loses is offered again by the instances that remember it.",
+        "So many replicas must have what a buyer is told before he is told (WAIT); fewer in time make the answer unknown, and it is looked up. With 1 or more, and min-replicas-to-write of Redis at 1 or more, a failover loses nothing that was acknowledged. 0 trusts the master alone: what it loses is offered again by the instances that remember it.",
     ),
     key(
         "redis",

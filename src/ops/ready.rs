@@ -59,7 +59,7 @@ const RULES: &[Rule] = &[
         applies: |addr| addr == Addr::Owner,
         sample: "weir_ledger_serving",
         wanted: 1,
-        why: "it is still recovering from its journal; or Redis holds the ledger, and cannot be asked, is not the server that was trusted (weir_redis_* say which), or `weir worker` has put nothing on sale there yet",
+        why: "it is still recovering from its journal; or Redis holds the ledger, and cannot be asked, has books that are being mended after a failover or a restart (weir_redis_mending), or `weir worker` has put nothing on sale there yet",
         needs_restart: false,
     },
     Rule {

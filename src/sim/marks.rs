@@ -115,7 +115,7 @@ events! {
     AskUnknown = "ask.unknown";
     /// An ask was refused: Redis is not reached, or said that it did not execute it.
     AskUnavailable = "ask.unavailable";
-    /// An ask was refused: the Redis that answers is not the one that was trusted.
+    /// An ask was refused: the Redis that answers has not got the books.
     AskFrozen = "ask.frozen";
     /// An ask without a result was looked up.
     LookedUp = "unknown.looked_up";

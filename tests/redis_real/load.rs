@@ -173,7 +173,7 @@ impl Buyer {
 pub struct Tally {
     /// Grants that were heard of at once, not by a lookup.
     pub granted: AtomicU64,
-    /// Asks that were refused because the server is not the one that was trusted.
+    /// Asks that were refused because the server has not got the books.
     pub frozen: AtomicU64,
     pub over: AtomicU64,
 }

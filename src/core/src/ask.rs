@@ -59,7 +59,7 @@ pub enum Failure {
     Busy,
     /// Redis cannot be reached, or has said that it did not execute this.
     Unavailable,
-    /// The Redis that answers is not the one that was trusted: it may have lost grants. None is made until it is looked at.
+    /// The Redis that answers has not got the books: it may have lost grants. None is made until they are mended.
     Frozen,
 }
 

@@ -18,6 +18,7 @@ use crate::private_redis::link::{Link, LinkError};
 use fault::Why;
 use std::time::Duration;
 use weir_core::redis::endpoint::Endpoint;
+use weir_core::redis::reply;
 use weir_core::redis::script::Script;
 use weir_core::redis::slots::SlotMap;
 use weir_core::redis::step::{SkuSteps, StepPlan};
@@ -275,7 +276,7 @@ impl<'a> Visit<'a> {
                 return Err(self.fail(Why::LuaHoles(version)));
             }
             notes.push(format!(
-                "Redis at {} has version {version}, whose number has known holes in its Lua engine: redis.accept_lua_holes says that it is mended",
+                "Redis at {} has version {version}, whose number has known holes in its Lua engine: accept_lua_holes says that it is mended",
                 self.server
             ));
         }
@@ -375,18 +376,16 @@ impl<'a> Visit<'a> {
         let at = self.must("HGET", &[b"HGET", sku.as_bytes(), b"home"])?;
         let is_home = resp::read(&at).text() == Some(home.as_bytes());
         let number = last.reservation.0.saturating_sub(steps.ids_above);
-        let number = number.to_string();
-        let asked = [&b"HGET"[..], reservations.as_bytes(), number.as_bytes()];
+        let field = number.to_string();
+        let asked = [&b"HGET"[..], reservations.as_bytes(), field.as_bytes()];
         let record = self.must("HGET", &asked)?;
-        let found = match resp::read(&record).text() {
-            Some(record) => {
-                let record = String::from_utf8_lossy(record);
-                let mut fields = record.split(' ').skip(4);
-                let user = fields.next().and_then(|user| user.parse().ok());
-                Some(user == Some(last.user.0) && fields.nth(2) == Some(last.request_id.as_str()))
-            }
-            None => None,
-        };
+        let found = resp::read(&record).text().map(|record| {
+            let read = reply::reservation(steps.sku, steps.ids_above, number, record);
+            read.is_ok_and(|(message, _)| {
+                message.user == last.user
+                    && message.request_id.as_bytes() == last.request_id.as_bytes()
+            })
+        });
         match found {
             Some(false) => Err(self.fail(Why::NotTheirs(steps.sku))),
             None if is_home && last.is_live && steps.keep_until > clock::read().wall => {

@@ -218,7 +218,7 @@ impl Desk {
     }
 
     /// Sends a step at a SKU's bucket. One answer comes as news: [`News::Budget`], or [`News::PullLost`]. False: it cannot
-    /// be sent now. A server that lost its data has no bucket, so one that is not the one that was trusted is asked, too.
+    /// be sent now. A server that lost its data has no bucket, so one without the books is asked, too.
     pub fn step_budget(
         &mut self,
         now: Now,
