@@ -2,17 +2,18 @@
 #![allow(clippy::unwrap_used)] // a test that meets one has failed
 
 mod bad_input_world;
+#[path = "support/payment.rs"]
+mod payment;
 mod redis_part;
 
 use bad_input_world::*;
+use payment::payment;
 use redis_part::Redis;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
-use weir::config::Host;
-use weir_proto::payment::{PaymentKey, sign_callback};
 
 /// Units that `weir init` puts on sale.
 const STOCK: u64 = 100;
@@ -83,6 +84,11 @@ fn until_status(wire: &mut Wire, buyer: &Buyer, submit: &Submit, wanted: &[&str]
     }
 }
 
+/// Which reservation an answer names.
+fn reservation(answer: &Answer) -> String {
+    answer.json()["reservation_id"].as_str().unwrap().to_owned()
+}
+
 /// What an answer says, its time apart.
 fn words(answer: &Answer) -> (u16, serde_json::Value) {
     let mut json = answer.json();
@@ -91,30 +97,6 @@ fn words(answer: &Answer) -> (u16, serde_json::Value) {
         members.remove(name);
     }
     (answer.status, json)
-}
-
-/// A payment of the shop's provider for what `answer` names.
-fn payment(shop: &Shop, answer: &Answer) -> Vec<u8> {
-    let plan = shop.plan();
-    let price = plan.sale.activities[0].skus[0].unit_price;
-    let reservation = answer.json()["reservation_id"].as_str().unwrap().to_owned();
-    let now = Host::read().wall_ms;
-    let body = format!(
-        "{{\"payment_id\":\"pay-{reservation}\",\"reservation_id\":\"{reservation}\",\"activity_id\":1,\"sku_id\":1,\
-         \"amount_minor\":{},\"currency\":\"{}\",\"paid_at_ms\":{now}}}",
-        price.minor,
-        std::str::from_utf8(&price.currency).unwrap()
-    );
-    let key: &PaymentKey = plan.shard.payment_key.as_ref().unwrap();
-    let mut signature = Vec::new();
-    sign_callback(body.as_bytes(), key, now, &mut signature);
-    let signature = String::from_utf8(signature).unwrap();
-    format!(
-        "POST /v1/payments/callback HTTP/1.1\r\nHost: shop\r\nContent-Type: application/json\r\n\
-         X-Weir-Signature: {signature}\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes()
 }
 
 #[test]
@@ -148,7 +130,7 @@ fn two_instances_sell_one_stock_and_the_worker_makes_every_order() {
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(refused.body.contains("sells nothing"), "{refused:?}");
     let won = until_status(&mut at_worker, &buyer, &winners[0], &["CREATED"]);
-    let pay = payment(&chain.worker, &won);
+    let pay = payment(&chain.worker.plan(), &reservation(&won));
     wires[0].send(&pay);
     let refused = wires[0].answer();
     assert_eq!(

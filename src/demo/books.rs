@@ -40,15 +40,22 @@ pub struct Books {
 /// # Errors
 /// A file cannot be read.
 pub fn read(plan: &Plan, told: &[Told]) -> Result<Books, DemoError> {
-    let facts = match &plan.redis {
-        Some(redis) => crate::serve::redis_books(redis).map_err(DemoError::input)?,
-        None => LedgerFacts::read(&plan.store.dir, &plan.sale).map_err(DemoError::input)?,
-    };
     let path = plan.store.orders();
     let orders = schema::open_to_read(&path).map_err(DemoError::input)?;
     let of_sql = |error: rusqlite::Error| DemoError::Input(format!("{}: {error}", path.display()));
+    let report = match &plan.redis {
+        Some(redis) => {
+            crate::serve::compare_redis(redis, &path)
+                .map_err(DemoError::input)?
+                .1
+        }
+        None => {
+            let facts = LedgerFacts::read(&plan.store.dir, &plan.sale).map_err(DemoError::input)?;
+            reconcile(&facts, &orders).map_err(of_sql)?
+        }
+    };
     let mut books = Books {
-        report: reconcile(&facts, &orders).map_err(of_sql)?,
+        report,
         ..Books::default()
     };
     let number = |sql: &str| {

@@ -1,22 +1,22 @@
 //! `weir reconcile`: holds the ledger's books against the orders, row by row (requirement G7).
 //!
-//! Reads both files; what is merely under way (an order message in the outbox, a step that the worker repeats at the
+//! What is merely under way (an order message in the outbox, a step that the worker repeats at the
 //! next start) is counted, everything else that disagrees is a difference. Repairs are idempotent steps: a row is marked
 //! so that the worker asks the ledger again, a missing order is inserted from the ledger's own message, a derived count
 //! is corrected by its delta. Live stock is never overwritten (field bug R11). Money and disputed units are left to a
 //! person.
 
-use super::facts::LedgerFacts;
+use super::facts::{LedgerFacts, RedisSide, Slack};
 use super::report::{Difference, Kind, Repair, Report, SkuReport};
 use super::step;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ask::{Books, ReservationState};
 use weir_core::order::state::OrderState;
 use weir_proto::ids::{ActivityId, ReservationId, SkuId, SkuKey};
 
-/// Differences that a report lists; all are counted.
-const LISTED_MAX: usize = 1_000;
+/// Differences that one look remembers; all are counted.
+const REMEMBERED_MAX: usize = 100_000;
 
 /// An order row, as far as it is compared.
 struct OrderFacts {
@@ -50,6 +50,17 @@ struct Comparison<'a> {
 /// # Errors
 /// When the order store cannot be read.
 pub fn reconcile(facts: &LedgerFacts, orders: &Connection) -> rusqlite::Result<Report> {
+    let mut report = look(facts, orders)?;
+    report.shorten();
+    Ok(report)
+}
+
+/// As [`reconcile`], with the first 100,000 differences. While a sale runs `facts` must be older than `orders`, and only
+/// what a second look still sees is a difference: [`Report::keep_lasting`].
+///
+/// # Errors
+/// When the order store cannot be read.
+pub fn look(facts: &LedgerFacts, orders: &Connection) -> rusqlite::Result<Report> {
     let snapshot = orders.unchecked_transaction()?; // all queries read one state
     let mut comparison = Comparison {
         facts,
@@ -61,6 +72,9 @@ pub fn reconcile(facts: &LedgerFacts, orders: &Connection) -> rusqlite::Result<R
     comparison.find_double_orders(&snapshot)?;
     comparison.read_stock(&snapshot)?;
     comparison.compare_books();
+    if let Some(redis) = &facts.redis {
+        comparison.add_redis(redis, &snapshot)?;
+    }
     let mut report = comparison.report;
     let count = |sql: &str| snapshot.query_row(sql, [], |row| row.get::<_, i64>(0));
     report.refunds_due = count("SELECT count(*) FROM refunds WHERE state = 'DUE'")?.cast_unsigned();
@@ -79,7 +93,7 @@ impl Comparison<'_> {
         what: String,
     ) {
         *self.report.counts.entry(kind.text()).or_default() += 1;
-        if self.report.differences.len() < LISTED_MAX {
+        if self.report.differences.len() < REMEMBERED_MAX {
             self.report.differences.push(Difference {
                 kind: kind.text(),
                 activity_id: sku.activity.0,
@@ -88,13 +102,14 @@ impl Comparison<'_> {
                 what,
                 remedy: repair.remedy(),
                 repair,
+                is_of_one_moment: kind.is_of_one_moment(),
             });
         }
     }
 
     /// Walks the orders; gives the reservations that have one.
     fn compare_orders(&mut self, orders: &Connection) -> rusqlite::Result<BTreeSet<ReservationId>> {
-        let mut ordered = BTreeSet::new();
+        let (mut ordered, mut unread) = (BTreeSet::new(), 0_u64);
         let mut statement = orders.prepare(
             "SELECT reservation_id, activity_id, sku_id, user_id, quantity, state, acked_version >= version FROM orders",
         )?;
@@ -113,6 +128,10 @@ impl Comparison<'_> {
                 state: OrderState::from_text(&state).ok_or(rusqlite::Error::InvalidQuery)?,
                 acked: row.get(6)?,
             };
+            if !self.is_compared(order.sku) {
+                unread += 1;
+                continue;
+            }
             ordered.insert(order.reservation);
             let units = self.units.entry(order.sku).or_default();
             match order.state {
@@ -122,24 +141,37 @@ impl Comparison<'_> {
             }
             self.compare_order(&order);
         }
+        if unread > 0 {
+            self.report.notes.push(format!(
+                "{unread} orders were not compared: the configuration does not name their SKUs, or their history in Redis is over"
+            ));
+        }
         Ok(ordered)
+    }
+
+    fn is_compared(&self, sku: SkuKey) -> bool {
+        let redis = self.facts.redis.as_ref();
+        redis.is_none_or(|redis| redis.skus.contains(&sku))
+    }
+
+    fn is_absent(&self, sku: SkuKey) -> bool {
+        let redis = self.facts.redis.as_ref();
+        redis.is_some_and(|redis| redis.absent.contains(&sku))
     }
 
     fn compare_order(&mut self, order: &OrderFacts) {
         let id = order.reservation;
         let Some((message, ledger)) = self.facts.reservations.get(&id) else {
-            if order.state.is_live() {
+            if order.state.is_live() && !self.is_absent(order.sku) {
+                let repair = match self.facts.redis {
+                    Some(_) => Repair::Rebuild,
+                    None => Repair::Person,
+                };
                 let what = format!(
                     "{} order, the ledger knows no reservation",
                     order.state.text()
                 );
-                self.differ(
-                    Kind::ReservationMissing,
-                    order.sku,
-                    Some(id),
-                    Repair::Person,
-                    what,
-                );
+                self.differ(Kind::ReservationMissing, order.sku, Some(id), repair, what);
             }
             return;
         };
@@ -245,6 +277,9 @@ impl Comparison<'_> {
                 activity: ActivityId(nat(0)?),
                 sku: SkuId(nat(1)?),
             };
+            if !self.is_compared(sku) {
+                continue;
+            }
             let units = self.units.entry(sku).or_default();
             units.stock_total = nat(2)?;
             units.stock_taken = nat(3)?;
@@ -281,6 +316,16 @@ impl Comparison<'_> {
 
     fn compare_sku(&mut self, sku: SkuKey, books: Books, units: Units) {
         let live = units.created + units.paid;
+        if self.is_absent(sku) {
+            let total = units.stock_total;
+            let what =
+                format!("Redis does not have it; here: {live} units in live orders of {total}");
+            self.differ(Kind::SkuMissing, sku, None, Repair::Running, what);
+            return;
+        }
+        let redis = self.facts.redis.as_ref();
+        let slack = redis.and_then(|redis| redis.slack.get(&sku)).copied();
+        let Slack { held, sold } = slack.unwrap_or_default();
         if !books.balance() {
             let what = format!(
                 "total {} is not free {} + held {} + sold {} + quarantined {}",
@@ -288,7 +333,7 @@ impl Comparison<'_> {
             );
             self.differ(Kind::BooksUnbalanced, sku, None, Repair::Person, what);
         }
-        if (books.held, books.sold) != (units.held, units.sold) {
+        if books.held.abs_diff(units.held) > held || books.sold.abs_diff(units.sold) > sold {
             let what = format!(
                 "books hold {} and sold {}, reservations hold {} and sold {}",
                 books.held, books.sold, units.held, units.sold
@@ -316,8 +361,35 @@ impl Comparison<'_> {
     }
 }
 
-/// Carries out the safe repairs of a report in one transaction; gives how many rows were changed. The server must be
-/// stopped, and the report must be of the same two files.
+impl Comparison<'_> {
+    /// What a look at Redis saw by itself, and whose orders they are.
+    fn add_redis(&mut self, redis: &RedisSide, orders: &Connection) -> rusqlite::Result<()> {
+        self.report.in_stream = Some(redis.in_stream);
+        self.report.notes.extend(redis.notes.iter().cloned());
+        for odd in &redis.odd {
+            let repair = match odd.kind {
+                Kind::SkuFenced => Repair::Running,
+                _ => Repair::Freeze,
+            };
+            self.differ(odd.kind, odd.sku, odd.reservation, repair, odd.what.clone());
+        }
+        let sql = "SELECT value FROM meta WHERE key = 'store_id'";
+        let here = orders.query_row(sql, [], |row| row.get::<_, i64>(0));
+        let here = here.optional()?.map(i64::cast_unsigned);
+        for (&sku, &maker) in &redis.makers {
+            if here != Some(maker) {
+                let what = format!(
+                    "order store {maker} makes the orders of this stock, this one does not"
+                );
+                self.differ(Kind::OtherStore, sku, None, Repair::OtherStore, what);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Carries out the safe repairs of a report in one transaction; gives how many rows were changed. The process
+/// that makes the orders must be stopped, and the report must be of the same ledger and orders.
 ///
 /// # Errors
 /// When the order store cannot be written; then nothing is changed.
@@ -358,7 +430,11 @@ pub fn repair(
                     ],
                 )?
             }
-            Repair::Person => 0,
+            Repair::Rebuild
+            | Repair::Running
+            | Repair::Freeze
+            | Repair::OtherStore
+            | Repair::Person => 0,
         } as u64;
     }
     transaction.commit()?;

@@ -151,7 +151,7 @@ impl std::error::Error for OpenError {}
 
 impl OpenError {
     /// Sorts a failure of SQLite on `path`.
-    pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> Self {
+    pub fn of_sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::Foreign(path),

@@ -16,7 +16,7 @@ mod sources;
 mod stores;
 
 pub use error::ServeError;
-pub use redis::books::read as redis_books;
+pub use redis::books::{BooksError, compare as compare_redis};
 
 use self::hall::{Hall, News, Stage, name_of};
 use self::probe::Missing;

@@ -36,6 +36,7 @@ pub(super) enum Why {
         is: String,
         wants: &'static str,
     },
+    Moving(u16),
     Embedded,
     NotTheirs(SkuKey),
     Garbled(String),
@@ -87,10 +88,10 @@ impl RedisError {
 
 impl RedisError {
     /// True when the server cannot be asked at present, which may pass.
-    pub(in crate::serve) const fn is_away(&self) -> bool {
+    pub const fn is_away(&self) -> bool {
         matches!(
             self.why,
-            Why::NoAddress | Why::Connect(_) | Why::Io(_) | Why::Loading
+            Why::NoAddress | Why::Connect(_) | Why::Io(_) | Why::Loading | Why::Moving(_)
         )
     }
 }
@@ -131,6 +132,10 @@ impl fmt::Display for RedisError {
             Why::Foreign { key, is, wants } => write!(
                 f,
                 "key {key} is a {is}, and weir keeps a {wants} there: another application uses this database. Choose another one with {section}.database, or remove the key"
+            ),
+            Why::Moving(slot) => write!(
+                f,
+                "slot {slot} of the cluster moves between its nodes, or nobody serves it, and that did not end; `redis-cli --cluster check` shows it"
             ),
             Why::NotTheirs(sku) => write!(
                 f,

@@ -6,6 +6,8 @@
 pub mod books;
 mod fault;
 mod limiter;
+mod nodes;
+mod shelf;
 mod stream;
 
 pub use fault::RedisError;
@@ -205,6 +207,11 @@ impl<'a> Visit<'a> {
 
     fn must_frame(&mut self, command: &'static str, frame: &[u8]) -> Result<Vec<u8>, RedisError> {
         let reply = self.ask_frame(frame)?;
+        self.checked(command, reply)
+    }
+
+    /// A reply that is no error; an error reply made into what is wrong.
+    fn checked(&self, command: &'static str, reply: Vec<u8>) -> Result<Vec<u8>, RedisError> {
         let why = match resp::read(&reply) {
             Value::Error(error) => match error.code {
                 b"ERR" if command == "AUTH" => Why::NoPassword,
