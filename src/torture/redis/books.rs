@@ -6,11 +6,14 @@
 use super::super::promises::{Findings, Sin, check_answers};
 use super::super::told::Told;
 use super::super::{Result, TortureError};
-use super::nodes::Nodes;
+use crate::config::RedisPlan;
 use crate::orders::schema;
+use crate::serve::compare_redis;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use weir_core::ask::ReservationState;
+use weir_core::order::contract::OrderMessage;
 use weir_proto::answer::RequestState;
 use weir_proto::ids::{ReservationId, UserId};
 
@@ -69,35 +72,29 @@ pub struct Counts {
 }
 
 impl Facts {
-    /// Reads Redis at `master` and the order store below `data`; nobody may write to either. `above`: reservations have
-    /// so much larger numbers for buyers than in Redis.
+    /// Reads the first SKU of `plan` in Redis, and the order store at `orders`; nobody may write to either. What
+    /// `weir reconcile` finds there is a finding.
     ///
     /// # Errors
     /// One of them cannot be read.
-    pub fn read(nodes: &Nodes, master: usize, above: u64, data: &Path) -> Result<Self> {
-        let sku = nodes.hash(master, "sku")?;
-        let number = |name: &str| -> Result<u64> {
-            let value = sku.get(name).and_then(|text| text.parse().ok());
-            value.ok_or_else(|| TortureError(format!("the SKU's {name} in Redis is no number")))
-        };
-        let units = Units {
-            total: number("total")?,
-            free: number("free")?,
-            held: number("held")?,
-            sold: number("sold")?,
-            quarantined: number("quarantined")?,
-        };
-        let mut reservations = BTreeMap::new();
-        for (id, record) in nodes.hash(master, "res")? {
-            let row = reservation(&record).zip(id.parse().ok());
-            let wrong = || TortureError(format!("reservation {id} in Redis: {record}"));
-            let (row, number): (Row, u64) = row.ok_or_else(wrong)?;
-            reservations.insert(ReservationId(above + number), row);
+    pub fn read(plan: &RedisPlan, orders: &Path, findings: &mut Findings) -> Result<Self> {
+        let (ledger, report) = compare_redis(plan, orders).map_err(TortureError::of)?;
+        if !report.balanced {
+            findings.note(Sin::Books, format!("after an orderly end: {report}"));
         }
+        let books = ledger.books.values().next().copied();
+        let books = books.ok_or_else(|| TortureError("Redis does not have the SKU".to_owned()))?;
+        let reservations = ledger.reservations.into_iter();
         Ok(Self {
-            units,
-            reservations,
-            orders: read_orders(&data.join("orders.sqlite"))?,
+            units: Units {
+                total: books.total,
+                free: books.free,
+                held: books.held,
+                sold: books.sold,
+                quarantined: books.quarantined,
+            },
+            reservations: reservations.map(|(id, found)| (id, row(&found))).collect(),
+            orders: read_orders(orders)?,
         })
     }
 
@@ -259,19 +256,14 @@ fn check_rows(what: &str, rows: &BTreeMap<ReservationId, Row>, findings: &mut Fi
     }
 }
 
-/// `state quantity granted_at moved_at user price currency request_id nonce`, see lua/README.md.
-fn reservation(record: &str) -> Option<Row> {
-    let words: Vec<&str> = record.split(' ').collect();
-    let &[state, quantity, _, _, user, _, _, request, _] = words.as_slice() else {
-        return None;
-    };
-    Some(Row {
-        user: UserId(user.parse().ok()?),
-        request: request.to_owned(),
-        quantity: quantity.parse().ok()?,
-        is_live: matches!(state, "0" | "1" | "2"),
-        state: state.to_owned(),
-    })
+fn row((message, state): &(OrderMessage, ReservationState)) -> Row {
+    Row {
+        user: message.user,
+        request: message.request_id.as_str().to_owned(),
+        quantity: u64::from(message.quantity),
+        is_live: state.is_live(),
+        state: format!("{state:?}"),
+    }
 }
 
 fn read_orders(path: &Path) -> Result<BTreeMap<ReservationId, Row>> {
@@ -528,21 +520,5 @@ mod tests {
         );
         told[3].said.push(late);
         assert_eq!(found(&facts, &told, true).0, [Sin::ChangedMind]);
-    }
-
-    #[test]
-    fn records_of_redis_are_read() {
-        let read = reservation("2 3 1000 2000 77 1990 CNY req-77-0000 nonce").unwrap();
-        assert_eq!(
-            (read.user, read.quantity, read.is_live),
-            (UserId(77), 3, true)
-        );
-        assert!(
-            !reservation("3 1 1 2 77 1990 CNY req-77-0000 n")
-                .unwrap()
-                .is_live
-        );
-        assert!(reservation("2 3 1000 2000 77 1990 CNY req-77-0000").is_none());
-        assert!(reservation("").is_none());
     }
 }

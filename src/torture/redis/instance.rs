@@ -8,7 +8,7 @@ use crate::config::{self, Host, Plan};
 use crate::demo::server::Server;
 use crate::keys;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -162,11 +162,6 @@ impl Shops {
         let problem = server.stop();
         self.children.gone(pid);
         problem
-    }
-
-    /// Where the order store is.
-    pub fn data(&self) -> PathBuf {
-        self.plans[0].store.dir.clone()
     }
 }
 

@@ -333,13 +333,10 @@ impl Run<'_> {
                 self.tally.findings.note(Sin::BadAnswer, problem);
             }
         }
-        let master = self.nodes.master();
-        let master =
-            master.ok_or_else(|| TortureError("nobody knows the SKU's master".to_owned()))?;
-        let redis = self.shops.plans[0].redis.as_ref();
-        let steps = redis.and_then(|redis| redis.steps.first());
-        let above = steps.map_or(0, |steps| steps.ids_above);
-        let facts = Facts::read(&self.nodes, master, above, &self.shops.data())?;
+        let worker = &self.shops.plans[0];
+        let redis = worker.redis.as_ref().expect("its shops are on Redis");
+        let findings = &mut self.tally.findings;
+        let facts = Facts::read(redis, &worker.store.orders(), findings)?;
         let counts = facts.check(told, keeps_all, &mut self.tally.findings);
         if counts.unsold > 0 {
             let what = format!("{} units in the end: {:?}", counts.unsold, facts.units);

@@ -197,7 +197,7 @@ impl Nodes {
 
     /// How the SKU stands at `node`; `None`: it does not say, or has it not.
     pub fn look(&self, node: usize) -> Option<Look> {
-        let sku = self.hash(node, "sku").ok()?;
+        let sku = self.sku(node)?;
         let number = |name: &str| sku.get(name)?.parse().ok();
         let is_empty = |name: &str| sku.get(name).is_none_or(String::is_empty);
         Some(Look {
@@ -207,45 +207,22 @@ impl Nodes {
         })
     }
 
-    /// A hash of the SKU at `node`.
-    ///
-    /// # Errors
-    /// It does not tell it.
-    pub fn hash(&self, node: usize, name: &str) -> Result<BTreeMap<String, String>> {
-        let mut link = self.link(node)?;
-        let key = self.key(name);
+    /// The state of the SKU at `node`; `None`: it does not tell it.
+    fn sku(&self, node: usize) -> Option<BTreeMap<String, String>> {
+        let mut link = self.link(node).ok()?;
+        let reply = link.ask(&[b"HGETALL", self.key("sku").as_bytes()]).ok()?;
+        let Value::Array(mut items) = read(&reply) else {
+            return None;
+        };
+        let text = |value: Value<'_>| {
+            let text = value.text().map(String::from_utf8_lossy);
+            text.map(std::borrow::Cow::into_owned)
+        };
         let mut all = BTreeMap::new();
-        let mut cursor = "0".to_owned();
-        // A sale's hash is larger than one reply may be. Nothing writes to what is read for the books.
-        loop {
-            let words = [
-                b"HSCAN",
-                key.as_bytes(),
-                cursor.as_bytes(),
-                b"COUNT",
-                b"1000",
-            ];
-            let reply = link.ask(&words).map_err(TortureError::of)?;
-            let wrong =
-                || TortureError(format!("HSCAN {key}: {}", String::from_utf8_lossy(&reply)));
-            let Value::Array(mut page) = read(&reply) else {
-                return Err(wrong());
-            };
-            let text = |value: Value<'_>| {
-                let text = value.text().map(String::from_utf8_lossy);
-                text.map(std::borrow::Cow::into_owned)
-            };
-            cursor = page.next().and_then(text).ok_or_else(wrong)?;
-            let Some(Value::Array(mut items)) = page.next() else {
-                return Err(wrong());
-            };
-            while let (Some(field), Some(value)) = (items.next(), items.next()) {
-                all.extend(text(field).zip(text(value)));
-            }
-            if cursor == "0" {
-                return Ok(all);
-            }
+        while let (Some(field), Some(value)) = (items.next(), items.next()) {
+            all.extend(text(field).zip(text(value)));
         }
+        Some(all)
     }
 
     /// True when every node is up again and each replica follows its master.
