@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use weir::orders::export::{ExportError, export_to, export_to_file};
 use weir::orders::facts::LedgerFacts;
-use weir::orders::reconcile::{reconcile, repair};
+use weir::orders::reconcile::{self, reconcile, repair};
 use weir::orders::report::Report;
 use weir::orders::schema;
 use weir::orders::store::OrderStore;
@@ -207,6 +207,47 @@ fn orders_damage_of_each_kind_is_named() {
         world.kinds(),
         [("identity_differs", 1), ("two_live_orders", 1)]
     );
+}
+
+#[test]
+fn orders_only_what_two_looks_see_alike_lasts() {
+    let mut world = World::new("looks");
+    let look = |world: &World| {
+        let orders = schema::open_to_read(&world.file()).unwrap();
+        reconcile::look(&world.facts, &orders).unwrap()
+    };
+    world.hold(1, ReservationState::Closed);
+    world.sql("UPDATE orders SET user_id = 1 WHERE reservation_id = 2");
+    let first = look(&world);
+    // The same two again, and one that the first look did not see.
+    world.hold(3, ReservationState::Settled);
+    let mut second = look(&world);
+    assert_eq!(second.counts["states_differ"], 2);
+    second.keep_lasting(&first);
+    let rows: Vec<_> = second.counts.clone().into_iter().collect();
+    assert_eq!(
+        rows,
+        [
+            ("books_not_reservations", 1),
+            ("identity_differs", 1),
+            ("states_differ", 1)
+        ]
+    );
+    // The ledger went on: another difference than before, so it was under way. Books of one moment need no second look.
+    world.hold(1, ReservationState::Settled);
+    world.facts.books.get_mut(&SKU).unwrap().free = 8;
+    let mut third = look(&world);
+    third.keep_lasting(&second);
+    let rows: Vec<_> = third.counts.clone().into_iter().collect();
+    assert_eq!(
+        rows,
+        [
+            ("books_not_reservations", 1),
+            ("books_unbalanced", 1),
+            ("identity_differs", 1)
+        ]
+    );
+    assert!(!third.balanced);
 }
 
 #[test]

@@ -94,8 +94,9 @@ impl Difference {
 }
 
 impl Report {
-    /// Leaves out what an earlier look at the same books did not see: it was under way. Reservations and orders only go
-    /// forward, so a row that stood still between two looks that long would have moved on.
+    /// Leaves out what an earlier look at the same books did not see, or saw otherwise: it was under way. Reservations and
+    /// orders only go forward, and each look reads the ledger first: what one side shows in both looks although the other
+    /// had gone past it in the first is no matter of when they were read.
     ///
     /// Where there are more differences than are remembered it leaves out nothing.
     pub fn keep_lasting(&mut self, earlier: &Self) {
