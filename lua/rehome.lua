@@ -16,6 +16,7 @@ local from, here, store, run = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local EVENTS_MAX = 64 -- a reader that misses more has the snapshot
 local EPOCH_MAX = 1099511627776 -- above every epoch that a sale reaches, far below what a double holds
 local NUMBERS_LEFT_OUT = 10000 -- more grants than can be under way
+local EPOCHS_LEFT_OUT = 1000 -- more than an instance can have shown that nobody hears now
 if not string.match(keep_until, '^%d+$') or #keep_until > 15 or not heard or heard > EPOCH_MAX or not from
     or not here or here == '' or #here > 100 or not store or not run
     or (from == '' and not (string.match(store, '^%d+$') and string.match(run, '^%d+$'))) then
@@ -38,7 +39,7 @@ end
 local now = math.max(tonumber(sku[1]), time[1] * 1000 + math.floor(time[2] / 1000))
 version = version + 1
 if is_mended then
-    epoch = math.max(epoch, heard, tonumber(sku[4] or 0)) + 1
+    epoch = math.max(epoch, heard, tonumber(sku[4] or 0)) + EPOCHS_LEFT_OUT
 end
 local sold_out = sku[7] == '0'
 local event = sold_out and 'SOLD_OUT' or 'STOCK_REOPENED'

@@ -3,7 +3,8 @@
 -- KEYS[5] user HASH user -> id, KEYS[6] pending ZSET id by grant, KEYS[7] orders STREAM, KEYS[8] events STREAM and
 -- channel, KEYS[9] tomb STRING of this request.
 -- ARGV[1] reservations_max, ARGV[2] price of a unit (minor), ARGV[3] its currency, ARGV[4] keep_until_ms, ARGV[5]
--- policy version, ARGV[6] user, ARGV[7] request id, ARGV[8] nonce, ARGV[9] quantity.
+-- policy version, ARGV[6] user, ARGV[7] request id, ARGV[8] nonce, ARGV[9] quantity, ARGV[10] the name of the server
+-- that the asker takes for this one: it may have slept through a failover.
 -- Returns: {0 GRANTED, id, state, quantity, epoch, sold_out, granted at}, {1 REPEATED, id, state, quantity, record},
 -- {3, id, state, quantity}, {2, epoch},
 -- {8, mode, cause}, {4}, {5}, {6}, {7}, {9}, {10}; the order of the checks is the contract (ask.rs, README.md).
@@ -15,18 +16,18 @@ local time = redis.call('TIME')
 local sku_key, res_key, req_key, nonce_key, user_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local pending_key, orders_key, events_key, tomb_key = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local minor, currency, keep_until, policy = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local user, request_id, nonce = ARGV[6], ARGV[7], ARGV[8]
+local user, request_id, nonce, home = ARGV[6], ARGV[7], ARGV[8], ARGV[10]
 local reservations_max, quantity = tonumber(ARGV[1]), tonumber(ARGV[9])
 local RESERVATIONS_PER_UNIT, RESERVATIONS_MAX = 4, 4194304 -- limits.rs
 local EVENTS_MAX = 64 -- a reader that misses more has the snapshot
 
 local sku = redis.call('HMGET', sku_key, 'now', 'open', 'mode', 'frozen', 'policy', 'epoch', 'sold_out', 'free', 'held',
-    'quantity_max', 'once', 'next', 'reservations', 'restocked', 'keep', 'version', 'fence')
+    'quantity_max', 'once', 'next', 'reservations', 'restocked', 'keep', 'version', 'fence', 'home')
 if not sku[1] then
     return {7}
 end
 local now = math.max(tonumber(sku[1]), time[1] * 1000 + math.floor(time[2] / 1000))
-if not (reservations_max and quantity and minor and currency and policy)
+if not (reservations_max and quantity and minor and currency and policy and home)
     or not string.match(keep_until, '^%d+$') or #keep_until > 15 then
     return redis.error_reply('WEIRARGS reserve: an argument is missing or no number')
 end
@@ -73,7 +74,7 @@ end
 if mode >= 2 then
     return {8, mode, 0}
 end
-if sku[4] ~= '' or (sku[17] or '') ~= '' then
+if sku[4] ~= '' or (sku[17] or '') ~= '' or (sku[18] or '') ~= home then
     return {8, 2, 1}
 end
 -- Versions are compared as decimal digits: they may be larger than a double holds.

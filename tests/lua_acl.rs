@@ -125,7 +125,7 @@ fn everything_once(wire: &mut Wire) -> Vec<String> {
     ];
     let mut replies: Vec<Reply> = Vec::new();
     for ask in &asks {
-        replies.push(wire.run(|out| steps.push(ask, out)));
+        replies.push(wire.run(|out| steps.push(ask, &HomeId::default(), out)));
     }
     replies.push(wire.run(|out| steps.push_outbox(WallMs(0), 0, 10, out)));
     // With a group, and a claim; then what was taken is forgotten.

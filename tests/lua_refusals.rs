@@ -117,14 +117,16 @@ impl Scene {
     /// A step that is carried out.
     fn does(&mut self, op: LedgerOp, code: i64) {
         let steps = steps(op.sku().sku.0, 5);
-        let reply = self.wire.run(|out| steps.push(&op, out));
+        let reply = self
+            .wire
+            .run(|out| steps.push(&op, &HomeId::default(), out));
         assert_eq!(reply.integers()[0], code, "{op:?}");
     }
 
     /// A step that is refused with this reply, or one that begins so, and writes nothing.
     fn refuses(&mut self, op: LedgerOp, wanted: &[i64]) {
         let steps = steps(op.sku().sku.0, 5);
-        self.writes_nothing(wanted, |out| steps.push(&op, out));
+        self.writes_nothing(wanted, |out| steps.push(&op, &HomeId::default(), out));
     }
 
     fn writes_nothing(&mut self, wanted: &[i64], frame: impl Fn(&mut Vec<u8>)) {
@@ -240,9 +242,9 @@ fn operators(scene: &mut Scene) {
     scene.refuses(restock(1, "restock-1", u64::MAX), &[9]);
     let old = steps(1, 4);
     let again = open(1, "open-two", 10, true);
-    scene.writes_nothing(&[8, 2, 2], |out| old.push(&again, out));
+    scene.writes_nothing(&[8, 2, 2], |out| old.push(&again, &HomeId::default(), out));
     let buyer = reserve(1, 9, "request-9", 1);
-    scene.writes_nothing(&[8, 2, 2], |out| old.push(&buyer, out));
+    scene.writes_nothing(&[8, 2, 2], |out| old.push(&buyer, &HomeId::default(), out));
 }
 
 fn pauses(scene: &mut Scene) {
@@ -347,12 +349,12 @@ fn a_key_of_another_type_or_a_bad_argument_stops_a_script_before_it_writes() {
     ];
     for name in names {
         wire.ask(&["FLUSHALL"]);
-        wire.run(|out| steps.push(&open(1, "open-one", 1, false), out));
+        wire.run(|out| steps.push(&open(1, "open-one", 1, false), &HomeId::default(), out));
         wire.ask(&["DEL", &steps.key(name)]);
         wire.ask(&["SET", &steps.key(name), "of another application"]);
         let before = wire.everything();
         let buyer = reserve(1, 1, "request-1", 1);
-        let reply = wire.run(|out| steps.push(&buyer, out));
+        let reply = wire.run(|out| steps.push(&buyer, &HomeId::default(), out));
         let Reply::Error(error) = reply else {
             panic!("{name}: {reply:?}");
         };
@@ -360,19 +362,19 @@ fn a_key_of_another_type_or_a_bad_argument_stops_a_script_before_it_writes() {
         assert_eq!(before, wire.everything(), "{name}");
     }
     wire.ask(&["FLUSHALL"]);
-    wire.run(|out| steps.push(&open(1, "open-one", 1, false), out));
+    wire.run(|out| steps.push(&open(1, "open-one", 1, false), &HomeId::default(), out));
     let before = wire.everything();
     let past = SkuSteps::new(StepPlan {
         keep_until: WallMs(1_000),
         ..*steps.plan()
     });
     let buyer = reserve(1, 1, "request-1", 1);
-    let reply = wire.run(|out| past.push(&buyer, out));
+    let reply = wire.run(|out| past.push(&buyer, &HomeId::default(), out));
     assert!(
         matches!(&reply, Reply::Error(error) if error.starts_with("WEIRARGS")),
         "{reply:?}"
     );
-    let reply = wire.run(|out| past.push(&restock(1, "restock-1", 1), out));
+    let reply = wire.run(|out| past.push(&restock(1, "restock-1", 1), &HomeId::default(), out));
     assert!(
         matches!(&reply, Reply::Error(error) if error.starts_with("WEIRARGS")),
         "{reply:?}"
@@ -392,13 +394,13 @@ fn keys_that_contradict_each_other_are_named_and_nothing_is_written() {
         wire.ask(&["FLUSHALL"]);
         for command in prepare {
             match command {
-                ["open"] => wire.run(|out| steps.push(&opens, out)),
-                ["buy"] => wire.run(|out| steps.push(&buyer(1), out)),
+                ["open"] => wire.run(|out| steps.push(&opens, &HomeId::default(), out)),
+                ["buy"] => wire.run(|out| steps.push(&buyer(1), &HomeId::default(), out)),
                 other => wire.ask(other),
             };
         }
         let before = wire.everything();
-        let reply = wire.run(|out| steps.push(&op, out));
+        let reply = wire.run(|out| steps.push(&op, &HomeId::default(), out));
         let named = format!("WEIRBOOKS {key}: ");
         assert!(
             matches!(&reply, Reply::Error(error) if error.starts_with(&named)),
@@ -430,7 +432,9 @@ fn a_late_payment_takes_no_unit_of_a_frozen_sku() {
     scene.wire.run(|out| steps.push_freeze("failover", out));
     let pays = |scene: &mut Scene, id| {
         let paid = LedgerOp::PaidLate(named(1, id));
-        let reply = scene.wire.run(|out| steps.push(&paid, out));
+        let reply = scene
+            .wire
+            .run(|out| steps.push(&paid, &HomeId::default(), out));
         reply.integers()
     };
     assert_eq!(pays(&mut scene, 1), [13, 1, 5, 1], "a refund is due");
@@ -458,7 +462,9 @@ fn a_full_memory_refuses_grants_whole_and_lets_endings_through() {
         restock(1, "restock-1", 5),
         set_mode(1, "mode-one", Mode::Closed),
     ] {
-        let reply = scene.wire.run(|out| steps.push(&op, out));
+        let reply = scene
+            .wire
+            .run(|out| steps.push(&op, &HomeId::default(), out));
         let is_oom = matches!(&reply, Reply::Error(error) if error.starts_with("OOM"));
         assert!(is_oom, "{op:?}: {reply:?}");
     }

@@ -263,11 +263,11 @@ fn the_seeds_reserve_sells_a_unit_to_nobody_and_ours_does_not() {
     let opened = wire.script(Script::Open, &[ours[0], ours[9]], &stock);
     assert_eq!(opened.integers()[0], 16);
     // Two buyers in one millisecond are two orders.
-    let source = with_clock(Script::Reserve.source(), 10);
+    let source = with_clock(Script::Reserve.source(), 11);
     let [seconds, micros] = clock(1_899_000_000_000);
     for (user, sold_out) in [("7", 0), ("8", 1)] {
         let arguments = [
-            "10", "100", "CNY", keep, "1", user, "r", user, "1", &seconds, &micros,
+            "10", "100", "CNY", keep, "1", user, "r", user, "1", "here", &seconds, &micros,
         ];
         let reply = wire.text(&source, &ours[..9], &arguments).integers();
         assert_eq!((reply[0], reply[5]), (0, sold_out));

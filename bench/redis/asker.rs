@@ -9,13 +9,14 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 use weir_core::ask::{Answer, Ask, AskId, LedgerAnswer, LedgerOp, Open, OpsRef, Outcome};
 use weir_core::limit::lease::ShardId;
+use weir_core::limits::LINK_SENT_MAX;
 use weir_core::mail::Addr;
 use weir_core::port::{ConnId, Effects, Event, Handler};
 use weir_core::redis::breaker;
 use weir_core::redis::desk::{Desk, DeskConfig};
 use weir_core::redis::endpoint::{Endpoint, Host};
 use weir_core::redis::link::Patience;
-use weir_core::redis::link::greeting::Words;
+use weir_core::redis::link::greeting::{HomeId, Words};
 use weir_core::time::{Mono, Now};
 use weir_proto::ids::RequestId;
 
@@ -79,6 +80,8 @@ pub struct Spent {
     pub took_ns: u64,
     /// CPU time of all threads of this process in that time, nanoseconds.
     pub cpu_ns: u64,
+    /// The server's name for itself.
+    pub home: HomeId,
 }
 
 /// See the module.
@@ -118,6 +121,7 @@ impl Asker {
                 reply_ms_max: ASK_MS,
                 ping_every_ms: 1_000,
             },
+            under_way_max: LINK_SENT_MAX,
             breaker: breaker::Policy::default(),
             seed: 1,
         };
@@ -230,6 +234,7 @@ impl Handler for Asker {
                 granted: self.granted,
                 took_ns: begin.elapsed().as_nanos() as u64,
                 cpu_ns: cpu_ns() - cpu,
+                home: self.desk.here(words::plan().sku).unwrap_or_default(),
             };
             self.end(Ok(spent), fx);
         }

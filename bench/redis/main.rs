@@ -134,8 +134,9 @@ fn run(words: &[String]) -> Result<(), String> {
         "open" => {
             let order = Order::read(rest)?;
             let stock = order.need("--stock", order.stock)?;
-            ask(order.server, Course::Open { stock })?;
-            println!("{{\"words\":{}}}", words::json(&words::of_a_reserve()));
+            let opened = ask(order.server, Course::Open { stock })?;
+            let reserve = words::of_a_reserve(&opened.home);
+            println!("{{\"words\":{}}}", words::json(&reserve));
         }
         "reserve" => {
             let order = Order::read(rest)?;

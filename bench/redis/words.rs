@@ -5,6 +5,7 @@
 use weir_core::ask::{LedgerOp, Reserve};
 use weir_core::limits::RESERVATIONS_MAX;
 use weir_core::order::contract::Money;
+use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::time::WallMs;
 use weir_proto::ids::{ActivityId, Nonce, RequestId, SkuId, SkuKey, UserId};
@@ -68,11 +69,11 @@ fn reserve_of(user: u64, digits: &[u8; 12]) -> LedgerOp {
     })
 }
 
-/// A reserve as redis-benchmark takes it, with `__rand_int__` for what is drawn anew each time.
-pub fn of_a_reserve() -> Vec<String> {
+/// A reserve at the server of that name as redis-benchmark takes it, with `__rand_int__` for what is drawn anew each time.
+pub fn of_a_reserve(home: &HomeId) -> Vec<String> {
     let mut frame = Vec::new();
     let drawn = DRAWN.as_bytes().try_into().expect("it has twelve letters");
-    SkuSteps::new(plan()).push(&reserve_of(SOME_USER, drawn), &mut frame);
+    SkuSteps::new(plan()).push(&reserve_of(SOME_USER, drawn), home, &mut frame);
     let Value::Array(parts) = read(&frame) else {
         unreachable!("a frame is an array");
     };
@@ -96,21 +97,25 @@ mod tests {
     use super::*;
     use weir_core::redis::script::Script;
 
+    fn some_home() -> HomeId {
+        HomeId::new(&[b'a'; 81]).expect("81 visible letters")
+    }
+
     fn frame_bytes(op: &LedgerOp) -> usize {
         let mut out = Vec::new();
-        SkuSteps::new(plan()).push(op, &mut out);
+        SkuSteps::new(plan()).push(op, &some_home(), &mut out);
         out.len()
     }
 
     #[test]
     fn a_peers_reserve_is_as_long_as_ours_and_draws_what_ours_counts() {
-        let words = of_a_reserve();
+        let words = of_a_reserve(&some_home());
         assert_eq!(words[0], "EVALSHA");
         assert_eq!(words[1].as_bytes(), Script::Reserve.sha1());
         let drawn = words.iter().filter(|word| word.contains(DRAWN)).count();
         assert_eq!(drawn, 4, "tombstone, user, request id, nonce: {words:?}");
-        assert_eq!(words.len(), 3 + 9 + 9);
-        // `*21\r\n`, then `$length\r\nword\r\n`.
+        assert_eq!(words.len(), 3 + 9 + 10);
+        // `*22\r\n`, then `$length\r\nword\r\n`.
         let framed: usize = words
             .iter()
             .map(|word| 1 + word.len().to_string().len() + 2 + word.len() + 2)

@@ -11,7 +11,7 @@ use crate::keys;
 use std::path::Path;
 use toml::de::DeTable;
 use weir_core::ledger::LedgerConfig;
-use weir_core::limits::RESERVATIONS_MAX;
+use weir_core::limits::{LINK_SENT_MAX, RESERVATIONS_MAX};
 use weir_core::redis::breaker;
 use weir_core::redis::desk::{DeskConfig, Wait};
 use weir_core::redis::endpoint::Endpoint;
@@ -117,6 +117,7 @@ pub(super) fn desk(
             reply_ms_max,
             ping_every_ms: PING_EVERY_MS,
         },
+        under_way_max: LINK_SENT_MAX,
         breaker: breaker::Policy::default(),
         seed: 0,
     })

@@ -262,6 +262,14 @@ impl Director {
             };
             self.at(at_ns, mishap);
         }
+        if let Some((at_ms, lag_ms)) = self
+            .plan
+            .redis
+            .as_ref()
+            .and_then(|redis| redis.far_failover)
+        {
+            self.at(at_ms * NS_PER_MS, Mishap::LagReplica(lag_ms, Some(1)));
+        }
         for at_ms in (200..self.plan.load_ms).step_by(200) {
             self.at(at_ms * NS_PER_MS, Mishap::Look);
         }

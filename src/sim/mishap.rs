@@ -33,10 +33,11 @@ pub(super) enum Mishap {
     Partition(u16, u64),
     /// Redis stops, loses nothing, and reads its data for so long.
     RestartRedis(u64),
-    /// The replica of Redis gets nothing more from now on, and takes its place so much later.
-    LagReplica(u64),
-    /// It takes its place.
-    FailOver,
+    /// The replica of Redis gets nothing more from now on, and takes its place so much later; that machine does not
+    /// reach it before the others have mended the books.
+    LagReplica(u64, Option<u16>),
+    /// It takes its place, out of reach of that machine.
+    FailOver(Option<u16>),
     /// No write is taken for so long: no memory, or (`true`) no replica.
     RefuseWrites(bool, u64),
     /// They are taken again.
@@ -152,7 +153,7 @@ impl Mishap {
             23 | 24 => Mishap::RestartRedis(rng.below(400)),
             25 | 26 => Mishap::RefuseWrites(rng.chance(1, 2), 1 + rng.below(800)),
             27 => Mishap::BusyRedis(1 + rng.below(800)),
-            28 | 29 => Mishap::LagReplica(1 + rng.below(300)),
+            28 | 29 => Mishap::LagReplica(1 + rng.below(300), None),
             _ => {
                 let parts = [
                     Part::Redis,

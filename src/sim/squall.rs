@@ -8,6 +8,7 @@ use super::redis::{Conduct, Fate, Identity};
 use super::tally::{Fault, Faults};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::ledger::LedgerConfig;
+use weir_core::limits::LINK_SENT_MAX;
 use weir_core::redis::breaker;
 use weir_core::redis::desk::{DeskConfig, Wait};
 use weir_core::redis::endpoint::{Endpoint, Host};
@@ -33,8 +34,15 @@ pub(super) struct RedisPlan {
     pub is_mute: bool,
     rates: Rates,
     patience: Patience,
+    under_way_max: usize,
     breaker: breaker::Policy,
+    /// Its replica takes over while the second machine is out of reach, and has sold what nobody else has heard of: from
+    /// when on it gets nothing more, and for how long before it does, milliseconds.
+    pub far_failover: Option<(u64, u64)>,
 }
+
+/// A load so much longer than a failover goes on after the books are mended.
+const MENDED_MS: u64 = 3_600;
 
 /// How often a command meets a fault; of a thousand.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,14 +87,20 @@ impl RedisPlan {
             true => Role::MakesOrders,
             false => Role::Whole,
         };
+        let wait = rng.chance(1, 3).then(|| Wait {
+            replicas: 1,
+            timeout_ms: 5 + rng.below(50),
+        });
+        let goes_far = machines == 2 && !is_calm && wait.is_none() && plan.load_ms > MENDED_MS;
+        let far_failover = (goes_far && rng.chance(1, 3)).then(|| {
+            let at_ms = rng.below(plan.load_ms - MENDED_MS);
+            (at_ms, 50 + rng.below(300))
+        });
         Self {
             machines,
             first,
             steps: steps.collect(),
-            wait: rng.chance(1, 3).then(|| Wait {
-                replicas: 1,
-                timeout_ms: 5 + rng.below(50),
-            }),
+            wait,
             is_mute: rng.chance(1, 4),
             rates,
             patience: Patience {
@@ -97,6 +111,11 @@ impl RedisPlan {
             breaker: breaker::Policy {
                 samples_min: if rng.chance(1, 2) { 3 } else { 20 },
                 ..breaker::Policy::default()
+            },
+            far_failover,
+            under_way_max: match rng.chance(1, 6) {
+                true => 12 + rng.below(12) as usize,
+                false => LINK_SENT_MAX,
             },
         }
     }
@@ -119,6 +138,7 @@ impl RedisPlan {
                 channels: Vec::new(),
             },
             patience: self.patience,
+            under_way_max: self.under_way_max,
             breaker: self.breaker,
             seed,
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use weir_core::ask::*;
+use weir_core::limits::LINK_SENT_MAX;
 use weir_core::mail::Addr;
 use weir_core::order::contract::Money;
 use weir_core::port::{Effects, Event, Handler};
@@ -554,6 +555,7 @@ fn desk(sale: &Sale) -> Desk {
             reply_ms_max: 2_000,
             ping_every_ms: 500,
         },
+        under_way_max: LINK_SENT_MAX,
         breaker: breaker::Policy::default(),
         seed: 5,
     };

@@ -7,6 +7,7 @@ use weir_core::ledger::codec::Journal;
 use weir_core::ledger::{Ledger, LedgerConfig, SkuPlan};
 use weir_core::limits::UNITS_MAX;
 use weir_core::order::contract::Money;
+use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::reply::{self, Asked};
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::rng::Rng;
@@ -135,7 +136,8 @@ impl World {
                 {
                     self.remember_tombstone(lookup);
                 }
-                self.steps_of(op.sku()).push(&self.in_redis(op), out);
+                let steps = self.steps_of(op.sku());
+                steps.push(&self.in_redis(op), &HomeId::default(), out);
                 self.expected = Expected::Answer { op, want };
                 true
             }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use weir::sim::redis::{Conduct, Fate, Identity, Keys, Piece, RedisModel, Reply};
 use weir_core::ask::{Answer, Ask, AskId, LedgerOp, Open, OpsRef, Reserve};
+use weir_core::limits::LINK_SENT_MAX;
 use weir_core::mail::Addr;
 use weir_core::order::contract::Money;
 use weir_core::port::{Effects, Event, Handler};
@@ -361,7 +362,7 @@ fn put_on_sale(model: &mut RedisModel, scripts_loaded: bool, home: &HomeId) {
         once_per_activity: false,
     };
     let mut frame = Vec::new();
-    SkuSteps::new(step_plan()).push_open(&open, home, &mut frame);
+    SkuSteps::new(step_plan()).push(&LedgerOp::Open(open), home, &mut frame);
     let words = words_of(&frame);
     operate(model, &words.iter().map(Vec::as_slice).collect::<Vec<_>>());
     if !scripts_loaded {
@@ -498,6 +499,7 @@ pub fn run(plan: Plan, cut: Option<Cut>, run_ms: u64, happenings: &[Happening]) 
             reply_ms_max: 1_000,
             ping_every_ms: 500,
         },
+        under_way_max: LINK_SENT_MAX,
         breaker: breaker::Policy::default(),
         seed: 11,
     };

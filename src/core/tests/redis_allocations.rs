@@ -3,6 +3,7 @@
 
 use weir_core::ask::{LedgerAnswer, LedgerOp, Lookup, ReservationRef, Reserve};
 use weir_core::order::contract::Money;
+use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::reply::{Asked, answer};
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::time::WallMs;
@@ -32,6 +33,7 @@ fn main() {
     });
     let request_id = RequestId::new(&[b'r'; 64]).expect("visible ASCII");
     let nonce = Nonce::new(&[b'n'; 32]).expect("visible ASCII");
+    let home = HomeId::new(&[b'h'; 81]).expect("visible ASCII");
     let mut out = Vec::with_capacity(4096);
     let mut granted = 0;
     let before = counting::allocations();
@@ -46,19 +48,19 @@ fn main() {
             nonce_until: WallMs(0),
             quantity: 1,
         });
-        steps.push(&reserve, &mut out);
+        steps.push(&reserve, &home, &mut out);
         let lookup = LedgerOp::Lookup(Lookup {
             sku,
             user,
             request_id,
             tombstone: true,
         });
-        steps.push(&lookup, &mut out);
+        steps.push(&lookup, &home, &mut out);
         let settle = LedgerOp::Settle(ReservationRef {
             sku,
             reservation: ReservationId((1 << 32) + 7),
         });
-        steps.push(&settle, &mut out);
+        steps.push(&settle, &home, &mut out);
 
         let reply = b"*7\r\n:0\r\n:7\r\n:0\r\n:1\r\n:5\r\n:1\r\n:1796000000000\r\n";
         let Scan::Done { bytes } = Scanner::new().scan(reply) else {

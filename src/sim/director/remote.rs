@@ -1,7 +1,7 @@
 //! The Redis of a world and the clerks that ask it: built, made new, and befallen by what only they can meet.
 
 use super::Director;
-use crate::sim::mishap::Mishap;
+use crate::sim::mishap::{Mishap, Part};
 use crate::sim::plan::{REDIS, REDIS_LISTEN};
 use crate::sim::redis::{Keys, RedisModel};
 use crate::sim::squall::{Mood, Squall, identity};
@@ -23,6 +23,9 @@ use weir_proto::ids::SkuKey;
 pub(super) const CLERK_CONNS_MAX: usize = 4;
 /// Connections of the server.
 const REDIS_CONNS_MAX: usize = 64;
+
+/// Longer than books are mended.
+const APART_MS: u64 = 4_500;
 
 const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const NO_REPLICA: &str = "NOREPLICAS Not enough good replicas to write.";
@@ -161,14 +164,18 @@ impl Director {
                 let identity = identity(self.remote.lives);
                 self.at_redis(|model| model.restart(identity));
             }
-            Mishap::LagReplica(ms) => {
+            Mishap::LagReplica(ms, far) => {
                 if let Some(model) = self.world.part_mut::<RedisModel>(REDIS) {
                     model.replicas = 0;
                     self.remote.replica = Some(model.keys.clone());
                 }
-                self.at(now.mono.0 + ms * NS_PER_MS, Mishap::FailOver);
+                if far.is_some() {
+                    // Nobody but the one who is out of reach has heard of its grants.
+                    self.befall(Mishap::Pause(Part::Owner(0), (ms + 1) * NS_PER_MS));
+                }
+                self.at(now.mono.0 + ms * NS_PER_MS, Mishap::FailOver(far));
             }
-            Mishap::FailOver => self.fail_over(),
+            Mishap::FailOver(far) => self.fail_over(far),
             Mishap::RefuseWrites(is_alone, ms) => {
                 let (fault, words) = match is_alone {
                     true => (Fault::RedisAlone, NO_REPLICA),
@@ -204,7 +211,7 @@ impl Director {
     }
 
     /// The replica takes the place of its master, without what it had not got.
-    fn fail_over(&mut self) {
+    fn fail_over(&mut self, far: Option<u16>) {
         let Some(keys) = self.remote.replica.take() else {
             return;
         };
@@ -225,6 +232,9 @@ impl Director {
             books.reread(model, now_ms);
         }
         self.world.poke(REDIS);
+        if let Some(machine) = far {
+            self.befall_redis(Mishap::Partition(machine, APART_MS));
+        }
     }
 
     /// No fault from now on.

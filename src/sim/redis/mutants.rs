@@ -16,6 +16,13 @@ struct Mutant {
 }
 
 const MUTANTS: &[Mutant] = &[
+    // The desk does not look where the books are, and neither does the script behind it.
+    Mutant {
+        fault: Planted::HomeUnchecked,
+        script: Script::Reserve,
+        right: " or (sku[18] or '') ~= home then",
+        wrong: " then",
+    },
     Mutant {
         fault: Planted::ScriptReleasesTwice,
         script: Script::Release,

@@ -61,7 +61,7 @@ const fn shape(script: Script) -> (&'static [&'static str], usize) {
             &[
                 "sku", "res", "req", "nonce", "user", "pending", "orders", "events",
             ],
-            1 + 9,
+            1 + 10,
         ),
         Script::Lookup => (&["sku", "res", "req"], 1 + 3),
         Script::Confirm | Script::Settle => (&["sku", "res", "pending"], 1),
@@ -131,11 +131,12 @@ impl SkuSteps {
         format!("{}:{name}", self.tag)
     }
 
-    /// Appends the frame of `op`, which is about this SKU. [`reply::answer`](super::reply::answer) reads what comes back.
-    pub fn push(&self, op: &LedgerOp, out: &mut Vec<u8>) {
+    /// Appends the frame of `op`, which is about this SKU, for the server of that name (empty: books that have no home).
+    /// [`reply::answer`](super::reply::answer) reads what comes back.
+    pub fn push(&self, op: &LedgerOp, home: &HomeId, out: &mut Vec<u8>) {
         debug_assert_eq!(op.sku(), self.plan.sku, "an ask goes to its own SKU");
         match op {
-            LedgerOp::Reserve(reserve) => self.push_reserve(reserve, out),
+            LedgerOp::Reserve(reserve) => self.push_reserve(reserve, home, out),
             LedgerOp::Lookup(lookup) => self.push_lookup(lookup, out),
             LedgerOp::Confirm(target) => self.push_move(Script::Confirm, *target, out),
             LedgerOp::Settle(target) => self.push_move(Script::Settle, *target, out),
@@ -154,7 +155,7 @@ impl SkuSteps {
                 writer.part_u64(self.plan.keep_until.0);
                 writer.finish();
             }
-            LedgerOp::Open(open) => self.push_open(open, &HomeId::default(), out),
+            LedgerOp::Open(open) => self.push_open(open, home, out),
             LedgerOp::Close(target) => self.begin_ops(Script::Close, target, out).finish(),
             LedgerOp::SetMode(set) => {
                 let mut writer = self.begin_ops(Script::SetMode, &set.target, out);
@@ -201,16 +202,17 @@ impl SkuSteps {
         writer.finish();
     }
 
-    fn push_reserve(&self, reserve: &Reserve, out: &mut Vec<u8>) {
+    fn push_reserve(&self, reserve: &Reserve, home: &HomeId, out: &mut Vec<u8>) {
         let mut writer = self.begin(Script::Reserve, out);
         let request_id = reserve.request_id.as_bytes();
         self.push_tombstone_key(reserve.user.0, request_id, &mut writer);
         out.extend_from_slice(&self.reserve_terms);
-        let mut writer = CommandWriter::resume(out, 4);
+        let mut writer = CommandWriter::resume(out, 5);
         writer.part_u64(reserve.user.0);
         writer.part(reserve.request_id.as_bytes());
         writer.part(reserve.nonce.as_bytes());
         writer.part_u64(u64::from(reserve.quantity));
+        writer.part(home.as_bytes());
         writer.finish();
     }
 
@@ -406,7 +408,7 @@ mod tests {
         ];
         let mut frames: Vec<Vec<u8>> = Vec::new();
         for op in &ops {
-            frames.push(framed(|out| steps.push(op, out)));
+            frames.push(framed(|out| steps.push(op, &HomeId::default(), out)));
         }
         frames.push(framed(|out| steps.push_reopen(out)));
         frames.push(framed(|out| steps.push_freeze("failover", out)));
@@ -461,11 +463,11 @@ mod tests {
         });
         let mut out = Vec::with_capacity(1024);
         let room = out.as_ptr();
-        steps.push(&reserve, &mut out);
+        steps.push(&reserve, &HomeId::default(), &mut out);
         assert_eq!(out.as_ptr(), room, "it had room for the frame");
         let parts = parts(&out);
         let last: Vec<&[u8]> = parts[11..].iter().map(Vec::as_slice).collect();
-        let wanted: [&[u8]; 10] = [
+        let wanted: [&[u8]; 11] = [
             b"{a1:s1}:tomb:42:a:b:c:d:e",
             b"100",
             b"18446744073709551615",
@@ -476,6 +478,7 @@ mod tests {
             b"a:b:c:d:e",
             b"n",
             b"2",
+            b"",
         ];
         assert_eq!(last, wanted);
     }

@@ -132,6 +132,14 @@ impl Desk {
         Standing::Changed
     }
 
+    /// The name that the books of the SKU at `place` must carry at the node at `index`: its own; and while their slot is on
+    /// its way there, that of the node that gives it.
+    pub(super) fn name_for(&self, place: usize, index: usize, is_asking: bool) -> HomeId {
+        let from = self.skus[place].home.fine.filter(|_| is_asking);
+        let at = from.map_or(index, |(at, _)| at);
+        self.nodes[at].link.facts().home()
+    }
+
     /// True when the history of the node at `index` is known for as long as the SKU may have been there: it was met
     /// before the SKU was last heard of at home, or has never been a replica.
     fn is_known(&self, home: &Home, index: usize) -> bool {

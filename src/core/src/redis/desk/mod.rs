@@ -23,9 +23,7 @@ use super::reply::{self, Asked};
 use super::script::Script;
 use super::step::{SkuSteps, StepPlan};
 use crate::ask::{Answer, Ask, Failure, LedgerAnswer, LedgerOp, Outcome};
-use crate::limits::{
-    ASK_HOPS_MAX, LINK_SENT_MAX, REDIS_NODES_MAX, SLOTS_REFRESH_EVERY_MS, SLOTS_REFRESH_MIN_MS,
-};
+use crate::limits::{ASK_HOPS_MAX, REDIS_NODES_MAX, SLOTS_REFRESH_EVERY_MS, SLOTS_REFRESH_MIN_MS};
 use crate::mail::Addr;
 use crate::port::Effects;
 use crate::rng::Rng;
@@ -59,6 +57,8 @@ pub struct DeskConfig {
     pub words: Words,
     /// How long a link waits.
     pub patience: Patience,
+    /// Things that one link may have under way; 8..=4,096. What is asked beyond is told to come again.
+    pub under_way_max: usize,
     /// When a node that fails is left alone.
     pub breaker: breaker::Policy,
     /// Chance of back-off.
@@ -202,7 +202,7 @@ impl Desk {
             skus: skus.collect(),
             nodes: Vec::new(),
             routes,
-            answers: VecDeque::with_capacity(LINK_SENT_MAX),
+            answers: VecDeque::with_capacity(config.under_way_max),
             news: VecDeque::new(),
             grants: VecDeque::new(),
             rng: Rng::new(config.seed),
@@ -326,7 +326,7 @@ impl Desk {
             true => node.loading & Script::of(&flight.ask.op).bit() != 0,
             false => node.link.is_coming(),
         };
-        if is_coming && node.parked.len() < LINK_SENT_MAX {
+        if is_coming && node.parked.len() < self.config.under_way_max {
             node.parked.push_back(flight);
             return;
         }
@@ -341,7 +341,7 @@ impl Desk {
             match self.standing(now, sku, index, flight.is_asking, fx) {
                 Standing::Fine => {}
                 Standing::Changed if !needs => {} // what is there may be found
-                Standing::Open if self.nodes[index].parked.len() < LINK_SENT_MAX => {
+                Standing::Open if self.nodes[index].parked.len() < self.config.under_way_max => {
                     self.nodes[index].parked.push_back(flight);
                     return;
                 }
@@ -359,6 +359,7 @@ impl Desk {
         if node.link.room() < wanted {
             return self.end(&flight, Outcome::Failed(Failure::Busy));
         }
+        let home = self.name_for(sku, index, flight.is_asking);
         let (node, steps) = (&mut self.nodes[index], &self.skus[sku].steps);
         if flight.is_asking {
             let asking = node.link.send(now, Sent::Asking, fx, |out| {
@@ -366,13 +367,9 @@ impl Desk {
             });
             debug_assert!(asking.is_ok(), "there was room");
         }
-        let here = node.link.facts().home();
-        let sent = node
-            .link
-            .send(now, Sent::Ask(flight), fx, |out| match &flight.ask.op {
-                LedgerOp::Open(open) => steps.push_open(open, &here, out),
-                op => steps.push(op, out),
-            });
+        let sent = node.link.send(now, Sent::Ask(flight), fx, |out| {
+            steps.push(&flight.ask.op, &home, out);
+        });
         match sent {
             Ok(()) if flight.hops == 0 => self.counts.asks += 1,
             Ok(()) => self.counts.resends += 1,
@@ -405,7 +402,12 @@ impl Desk {
         self.nodes.push(Node {
             endpoint: endpoint.clone(),
             is_resolving: false,
-            link: Link::new(to, self.config.words.clone(), self.config.patience),
+            link: Link::new(
+                to,
+                self.config.words.clone(),
+                self.config.patience,
+                self.config.under_way_max,
+            ),
             parked: VecDeque::new(),
             loading: 0,
             breaker: Breaker::new(self.config.breaker),

@@ -8,9 +8,7 @@
 pub mod fault;
 pub mod greeting;
 
-use crate::limits::{
-    LINK_BACKOFF_FIRST_MS, LINK_BACKOFF_MAX_MS, LINK_SENT_MAX, LINK_UNSENT_BYTES_MAX,
-};
+use crate::limits::{LINK_BACKOFF_FIRST_MS, LINK_BACKOFF_MAX_MS, LINK_UNSENT_BYTES_MAX};
 use crate::planted::{self, Planted};
 use crate::port::{ConnId, Connect, ConnectError, ConnectToken, Effects};
 use crate::rng::Rng;
@@ -98,6 +96,7 @@ pub struct Link<W> {
     to: Option<SocketAddr>,
     words: Words,
     patience: Patience,
+    under_way_max: usize,
     phase: Phase,
     sent: VecDeque<Sent<W>>,
     scanner: Scanner,
@@ -110,13 +109,20 @@ pub struct Link<W> {
 
 impl<W> Link<W> {
     /// A link that connects at the next [`Self::turn`]; without `to` when it has been told one.
-    pub fn new(to: Option<SocketAddr>, words: Words, patience: Patience) -> Self {
+    /// `under_way_max`: what may be sent and not answered; 8..=4,096.
+    pub fn new(
+        to: Option<SocketAddr>,
+        words: Words,
+        patience: Patience,
+        under_way_max: usize,
+    ) -> Self {
         Self {
             to,
             words,
             patience,
+            under_way_max,
             phase: Phase::Down { retry_at: Mono(0) },
-            sent: VecDeque::with_capacity(LINK_SENT_MAX),
+            sent: VecDeque::with_capacity(under_way_max),
             scanner: Scanner::new(),
             facts: ServerFacts::default(),
             failures: 0,
@@ -182,7 +188,7 @@ impl<W> Link<W> {
 
     /// Things that may still be sent before the ring is full.
     pub fn room(&self) -> usize {
-        LINK_SENT_MAX - self.sent.len()
+        self.under_way_max.saturating_sub(self.sent.len())
     }
 
     /// Does what time asks for: connects, pings. `token` names the connect if one is made.
@@ -247,7 +253,7 @@ impl<W> Link<W> {
 
     fn push(&mut self, now: Now, what: What<W>) {
         debug_assert!(
-            self.sent.len() < LINK_SENT_MAX,
+            self.sent.len() < self.under_way_max,
             "callers ask for room first"
         );
         self.last_sent = now.mono;

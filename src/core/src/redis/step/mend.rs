@@ -29,7 +29,7 @@ pub enum Rehomed {
 
 impl SkuSteps {
     /// Appends the frame that puts the SKU on sale at the server `home`; empty: books of a server without a name.
-    pub fn push_open(&self, open: &Open, home: &HomeId, out: &mut Vec<u8>) {
+    pub(super) fn push_open(&self, open: &Open, home: &HomeId, out: &mut Vec<u8>) {
         let mut writer = self.begin_ops(Script::Open, &open.target, out);
         writer.part_u64(open.stock);
         writer.part_u64(u64::from(open.quantity_max));
