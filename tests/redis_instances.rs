@@ -152,6 +152,18 @@ fn two_instances_sell_one_stock_and_the_worker_makes_every_order() {
         (STOCK - 1, 1)
     );
     until_stream_is_empty(&redis);
+    // While all of them run, the worker's side agrees with the stock, and an instance has no side.
+    let reconcile = |shop: &Shop| {
+        let mut command = Command::new(weir());
+        command.args(["reconcile", "--config"]).arg(shop.toml());
+        command.output().unwrap()
+    };
+    let books = reconcile(&chain.worker);
+    assert!(books.status.success(), "{books:?}");
+    let refused = reconcile(&chain.instances[0]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("run it where `weir worker` runs"), "{said}");
     running.into_iter().for_each(|running| drop(running.stop()));
     worker.stop();
     assert_eq!(orders(&chain.worker, "CREATED"), STOCK - 1);
