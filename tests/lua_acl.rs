@@ -127,7 +127,7 @@ fn everything_once(wire: &mut Wire) -> Vec<String> {
     for ask in &asks {
         replies.push(wire.run(|out| steps.push(ask, &HomeId::default(), out)));
     }
-    replies.push(wire.run(|out| steps.push_outbox(WallMs(0), 0, 10, out)));
+    replies.push(wire.run(|out| steps.push_outbox((WallMs(0), 0), 10, 0, out)));
     // With a group, and a claim; then what was taken is forgotten.
     let take = Take {
         maker: Maker { store: 1, run: 1 },
@@ -156,7 +156,7 @@ fn everything_once(wire: &mut Wire) -> Vec<String> {
         once_per_activity: false,
     };
     replies.push(wire.run(|out| steps.push_fence(&here, 5, out)));
-    replies.push(wire.run(|out| steps.push_restore(&here, (&stock, &maker), 5, out)));
+    replies.push(wire.run(|out| steps.push_restore(&here, (&stock, &maker), &[], 5, out)));
     replies.push(wire.run(|out| steps.push_offer(&here, &granted(7), out)));
     replies.push(wire.run(|out| steps.push_rehome(&Rehomed::Mended(maker), &here, 5, out)));
     replies.push(wire.run(|out| steps.push_mark(out)));

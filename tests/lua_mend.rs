@@ -4,12 +4,13 @@
 mod lua_part;
 mod redis_part;
 
-use lua_part::Wire;
+use lua_part::{Reply, Wire};
 use redis_part::Redis;
-use weir_core::ask::{LedgerOp, Open, OpsRef, ReservationState, Reserve};
-use weir_core::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage};
+use weir_core::ask::{LedgerOp, Open, OpsRef, ReservationState, Reserve, Restock};
+use weir_core::order::contract::{Money, ORDER_MESSAGE_VERSION, OrderMessage, Restocked};
 use weir_core::redis::link::greeting::HomeId;
 use weir_core::redis::offer::Offer;
+use weir_core::redis::reply::outbox;
 use weir_core::redis::step::{Maker, Rehomed, SkuSteps, StepPlan, Stock};
 use weir_core::time::WallMs;
 use weir_proto::ids::{ActivityId, Nonce, RequestId, ReservationId, SkuId, SkuKey, UserId};
@@ -130,17 +131,30 @@ impl Scene {
         reply.integers()
     }
 
+    fn restock(&mut self, name: &str, units: u64) -> Vec<i64> {
+        let target = OpsRef {
+            sku: SKU,
+            request_id: RequestId::new(name.as_bytes()).unwrap(),
+        };
+        let (steps, op) = (&self.steps, LedgerOp::Restock(Restock { target, units }));
+        self.wire.run(|out| steps.push(&op, out)).integers()
+    }
+
     fn restore(&mut self, here: &str, total: u64) -> Vec<i64> {
+        self.try_restore(here, total, &[]).integers()
+    }
+
+    /// With the restocks that the order store knows.
+    fn try_restore(&mut self, here: &str, total: u64, restocks: &[Restocked]) -> Reply {
         let steps = &self.steps;
         let stock = Stock {
             total,
             quantity_max: 1,
             once_per_activity: false,
         };
-        let reply = self
-            .wire
-            .run(|out| steps.push_restore(&server(here), (&stock, &MAKER), 0, out));
-        reply.integers()
+        let stock = (&stock, &MAKER);
+        self.wire
+            .run(|out| steps.push_restore(&server(here), stock, restocks, 0, out))
     }
 
     fn field(&mut self, name: &str) -> String {
@@ -316,4 +330,156 @@ fn a_stock_that_is_gone_comes_back_with_what_was_sold_of_it() {
     assert_eq!(scene.restore("new:run", 99)[3], 0, "only behind a fence");
     assert_eq!(scene.reserve(1, "new:run"), [1, 1, 2, 1]);
     assert_eq!(scene.reserve(7, "new:run")[0], 0);
+}
+
+fn now_ms(scene: &mut Scene) -> u64 {
+    let seconds = scene.wire.ask(&["TIME"]).texts()[0].parse::<u64>();
+    seconds.unwrap() * 1000
+}
+
+fn restocked(name: &str, units: u64, at_ms: u64) -> Restocked {
+    Restocked {
+        sku: SKU,
+        request_id: RequestId::new(name.as_bytes()).unwrap(),
+        units,
+        at: WallMs(at_ms),
+    }
+}
+
+#[test]
+fn a_restock_that_a_failover_lost_counts_once_though_it_is_repeated() {
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene::new(&redis);
+    let now = now_ms(&mut scene);
+    // Of three restocks this server has the first; the next two went with the one before, and a fourth is its own.
+    scene.restock("restock-1", 2);
+    scene.restock("restock-4", 7);
+    assert_eq!(scene.books(), [12, 10, 2, 0]);
+    scene.fence("new:run", 0);
+    let known = [
+        restocked("restock-1", 2, now),
+        restocked("restock-2", 5, now),
+        restocked("restock-3", 1, now),
+    ];
+    let restored = scene.try_restore("new:run", 11, &known).integers();
+    assert_eq!(restored[3], 1);
+    assert_eq!(
+        scene.books(),
+        [18, 16, 2, 0],
+        "3 + 2 + 7 here, 5 and 1 lost"
+    );
+    // Told again, also when one more was lost: nothing twice.
+    assert_eq!(scene.try_restore("new:run", 11, &known).integers()[3], 0);
+    assert_eq!(scene.books(), [18, 16, 2, 0]);
+    scene.rehome(None, "new:run");
+    for (name, units) in [
+        ("restock-1", 2),
+        ("restock-2", 5),
+        ("restock-3", 1),
+        ("restock-4", 7),
+    ] {
+        assert_eq!(scene.restock(name, units), [16, 18, 16, 2, 0, 0], "{name}");
+    }
+    assert_eq!(
+        scene.restock("restock-2", 6),
+        [4],
+        "the same name, other units"
+    );
+    assert_eq!(scene.field("restocked"), "15");
+    let expires = scene.wire.ask(&["PEXPIRETIME", "{a1:s1}:ops"]);
+    assert_eq!(expires, Reply::Integer(1_900_000_000_000));
+}
+
+#[test]
+fn restocks_of_a_stock_that_is_gone_are_in_its_total() {
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene::new(&redis);
+    let now = now_ms(&mut scene);
+    scene.wire.ask(&["FLUSHALL"]);
+    let known = [restocked("restock-1", 2, now)];
+    assert_eq!(scene.try_restore("new:run", 5, &known).integers()[3], 1);
+    assert_eq!(scene.books(), [5, 5, 0, 0]);
+    scene.rehome(None, "new:run");
+    assert_eq!(scene.restock("restock-1", 2), [16, 5, 5, 0, 0, 0]);
+    assert_eq!(scene.restock("restock-2", 2), [16, 7, 7, 0, 0, 0]);
+}
+
+#[test]
+fn a_restock_that_a_server_may_have_forgotten_is_not_added_again() {
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene::new(&redis);
+    scene.restock("restock-1", 2);
+    let now = now_ms(&mut scene);
+    scene.fence("new:run", 0);
+    // Its log was full once, and the oldest went.
+    scene.wire.ask(&["HSET", "{a1:s1}:ops", "first", "1"]);
+    let day = 24 * 3600 * 1000;
+    let known = [
+        restocked("restock-0", 4, now - day),
+        restocked("restock-2", 1, now),
+    ];
+    assert_eq!(scene.try_restore("new:run", 5, &known).integers()[3], 1);
+    assert_eq!(scene.books(), [6, 4, 2, 0], "only what is young enough");
+    // Without any log nothing is known to be missing but what the total says.
+    scene.wire.ask(&["DEL", "{a1:s1}:ops"]);
+    assert_eq!(scene.try_restore("new:run", 7, &known).integers()[3], 1);
+    assert_eq!(scene.books(), [7, 5, 2, 0]);
+    scene.rehome(None, "new:run");
+    assert_eq!(scene.restock("restock-0", 4), [16, 7, 5, 2, 0, 0]);
+}
+
+#[test]
+fn a_stock_key_that_was_deleted_alone_is_not_made_anew_beside_what_it_sold() {
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene::new(&redis);
+    let _ = scene.wire.ask(&["DEL", "{a1:s1}:sku"]);
+    for name in ["pending", "user", "req", "res", "ops"] {
+        let before = scene.wire.everything();
+        let refused = scene.try_restore("new:run", 3, &[]);
+        let Reply::Error(text) = &refused else {
+            panic!("two of its units are held, and all three would be sold: {refused:?}");
+        };
+        let is_told = text.starts_with("WEIRBOOKS {a1:s1}:sku is gone") && text.contains("delete");
+        assert!(is_told && text.contains("{a1:s1}:res"), "{text}");
+        assert_eq!(scene.wire.everything(), before);
+        scene.wire.ask(&["DEL", &format!("{{a1:s1}}:{name}")]);
+    }
+    assert_eq!(scene.try_restore("new:run", 3, &[]).integers()[3], 1);
+    assert_eq!(scene.books(), [3, 3, 0, 0]);
+    scene.offer("new:run", offer(1, 1, ReservationState::Reserved));
+    assert_eq!(scene.books(), [3, 2, 1, 0]);
+}
+
+#[test]
+fn a_page_of_the_outbox_tells_restocks_by_name_until_it_has_told_all() {
+    let Some(redis) = Redis::start() else { return };
+    let mut scene = Scene::new(&redis);
+    for number in 0..20 {
+        scene.restock(&format!("restock-{number}"), number + 1);
+    }
+    let mut told = Vec::new();
+    let mut request = 0;
+    for (count, is_last) in [(15, false), (5, true), (0, true)] {
+        let steps = &scene.steps;
+        steps.push_outbox((WallMs(0), 0), 10, request, &mut scene.wire.out);
+        scene.wire.send();
+        let (page, restocks) = scene.wire.next(|value| {
+            let page = outbox(SKU, 0, value).unwrap().unwrap();
+            let restocks = page.restocks().unwrap();
+            (
+                (page.next_request, page.has_all_restocks, page.total),
+                restocks,
+            )
+        });
+        assert_eq!((restocks.len(), page.1, page.2), (count, is_last, 213));
+        told.extend(restocks);
+        request = page.0;
+    }
+    assert_eq!(request, 21, "one opened it");
+    let now = now_ms(&mut scene);
+    for (number, restock) in told.iter().enumerate() {
+        assert_eq!(restock.request_id.as_str(), format!("restock-{number}"));
+        assert_eq!(restock.units, number as u64 + 1);
+        assert!(restock.at.0 > now - 60_000);
+    }
 }

@@ -10,7 +10,8 @@ use weir_core::limit::lease::ShardId;
 use weir_core::mail::Addr;
 use weir_core::order::contract::{
     DeadLetter, DeadWhy, Fenced, Money, NewOrder, ORDER_MESSAGE_VERSION, OrderBatch, OrderCommand,
-    OrderMessage, OrderResult, PaymentAsk, PaymentId, PaymentResult, Standing, StockTotal,
+    OrderMessage, OrderResult, PaymentAsk, PaymentId, PaymentResult, Restocked, Standing,
+    StockTotal,
 };
 use weir_core::order::model::{OrderModel, Tables};
 use weir_core::order::state::OrderState;
@@ -199,6 +200,16 @@ fn draw(rng: &mut Rng) -> OrderCommand {
             why: DeadWhy::StockShort,
             attempts: 5,
         }),
+        18 if rng.chance(1, 2) => OrderCommand::Restocked {
+            restock: Restocked {
+                sku,
+                request_id: RequestId::new(format!("restock-{}", rng.below(200)).as_bytes())
+                    .unwrap(),
+                units: 1 + rng.below(2),
+                at: WallMs(rng.below(1_000)),
+            },
+            adds: rng.chance(1, 4),
+        },
         18 => OrderCommand::StockTotal(StockTotal {
             sku,
             total: rng.below(80),
@@ -209,7 +220,7 @@ fn draw(rng: &mut Rng) -> OrderCommand {
         },
         _ => OrderCommand::Rows {
             sku,
-            after: ReservationId(rng.below(400)),
+            after: ReservationId(rng.below(400) * rng.below(2)),
             limit: 1 + rng.below(20) as u32,
         },
     }
@@ -270,6 +281,17 @@ fn compare_tables(path: &Path, tables: &Tables) {
         .collect();
     let sql = "SELECT sku_id, total, taken FROM stock ORDER BY activity_id, sku_id";
     assert_eq!(rows(path, sql), stock);
+    let restocks = tables.restocks.iter();
+    let restocks: Vec<String> = restocks
+        .map(|told| {
+            format!(
+                "{} {} {} {}",
+                told.sku.sku.0, told.request_id, told.units, told.at.0
+            )
+        })
+        .collect();
+    let sql = "SELECT sku_id, request_id, units, at_ms FROM restocks ORDER BY number";
+    assert_eq!(rows(path, sql), restocks);
     let mut refunds: Vec<String> = tables
         .refunds
         .iter()
@@ -603,6 +625,58 @@ fn orders_wait_while_another_program_holds_the_lock_and_stop_for_good_when_the_d
         ["1"],
         "a batch is whole or absent"
     );
+}
+
+#[test]
+fn orders_know_each_restock_once_and_page_the_newest_first_rows() {
+    let dir = Dir::new("restocks");
+    let mut runner = Runner::open(&dir.file());
+    let restock = |number: u64| Restocked {
+        sku: SKU,
+        request_id: RequestId::new(format!("restock-{number}").as_bytes()).unwrap(),
+        units: number,
+        at: WallMs(number),
+    };
+    let told = |number, adds| OrderCommand::Restocked {
+        restock: restock(number),
+        adds,
+    };
+    // One that is in the total already; one that is not; both again.
+    runner.run(1, &[told(1, false), total(10)]);
+    runner.run(1, &[told(2, true), told(2, true), told(1, true)]);
+    let ask = |after| OrderCommand::Rows {
+        sku: SKU,
+        after: ReservationId(after),
+        limit: 10,
+    };
+    let page = |total, restocks| OrderResult::Rows {
+        total,
+        restocks,
+        orders: Vec::new(),
+        more: false,
+    };
+    let wanted = vec![page(12, vec![restock(1), restock(2)]), page(12, Vec::new())];
+    assert_eq!(runner.run(1, &[ask(0), ask(1)]), wanted);
+    let more: Vec<OrderCommand> = (3..=70).map(|number| told(number, false)).collect();
+    runner.run(1, &more);
+    let newest = (7..=70).map(restock).collect();
+    assert_eq!(runner.run(1, &[ask(0)]), [page(12, newest)]);
+}
+
+#[test]
+fn orders_file_of_version_1_learns_restocks() {
+    let dir = Dir::new("version-1");
+    let mut runner = Runner::open(&dir.file());
+    runner.run(1, &[total(10)]);
+    drop(runner);
+    let raw = rusqlite::Connection::open(dir.file()).unwrap();
+    raw.execute_batch("DROP TABLE restocks; PRAGMA user_version = 1")
+        .unwrap();
+    drop(raw);
+    drop(OrderStore::open(&dir.file()).unwrap());
+    assert_eq!(rows(&dir.file(), "SELECT count(*) FROM restocks"), ["0"]);
+    assert_eq!(rows(&dir.file(), "SELECT total FROM stock"), ["10"]);
+    assert_eq!(rows(&dir.file(), "PRAGMA user_version"), ["2"]);
 }
 
 #[test]

@@ -180,6 +180,13 @@ fn a_redis_that_lost_its_data_gets_its_books_back_and_sells_on() {
         assert_eq!(answer.code(), "SECKILL_QUEUED");
         numbers.push(answer.json()["reservation_id"].clone());
     }
+    // Two restocks: the answer of the second is lost with its server.
+    let restock = |running: &Running, name: &str, units: u64| {
+        let body = format!(r#"{{"request_id":"{name}","units":{units},"actor":"alice"}}"#);
+        running.post_ops("/ops/v1/activities/1/skus/1/restock", &body)
+    };
+    assert_eq!(restock(&running, "restock-1", 2).code(), "OK");
+    assert_eq!(restock(&running, "restock-2", 5).code(), "OK");
     redis.begin_anew(); // another run, another history, no keys
     until_metric(
         &running,
@@ -189,8 +196,14 @@ fn a_redis_that_lost_its_data_gets_its_books_back_and_sells_on() {
     running.until_ready_is(200);
     assert_eq!(
         [field(&redis, "total"), field(&redis, "free")],
-        [STOCK, STOCK - 20]
+        [STOCK + 7, STOCK + 7 - 20]
     );
+    assert_eq!(restock(&running, "restock-2", 5).code(), "OK");
+    assert_eq!(
+        restock(&running, "restock-2", 6).code(),
+        "REQUEST_ID_CONFLICT"
+    );
+    assert_eq!(field(&redis, "total"), STOCK + 7);
     submits.push(until_sold(&mut wire, &buyer, 21));
     running.stop();
     redis.begin_anew();
@@ -215,9 +228,58 @@ fn a_redis_that_lost_its_data_gets_its_books_back_and_sells_on() {
     assert_eq!(orders(&shop), submits.len() as u64);
     assert_eq!(
         [field(&redis, "total"), field(&redis, "held")],
-        [STOCK, submits.len() as u64]
+        [STOCK + 7, submits.len() as u64]
     );
     running.kill();
+}
+
+/// Beside what it sold a stock is not made anew: every reservation would be found there, and its units free once more.
+#[test]
+fn a_stock_whose_key_was_deleted_sells_nothing_until_the_rest_of_it_is_deleted_too() {
+    let Some(redis) = Redis::start() else { return };
+    let shop = shop("deleted", &redis);
+    shop.edit("# freeze = \"25s\"", "freeze = \"1s\"");
+    let running = shop.start();
+    let buyer = Buyer::of(&shop);
+    let mut wire = running.wire();
+    let mut submits: Vec<Submit> = (1..=5).map(|user| buyer.submit(user)).collect();
+    for submit in &submits {
+        assert_eq!(wire.ask(&buyer.bytes(submit)).code(), "SECKILL_QUEUED");
+        until_status(&mut wire, &buyer, submit, &["CREATED"]);
+    }
+    redis.cli(&["DEL", "{a1:s1}:sku"]);
+    let labels = "{activity_id=\"1\",sku_id=\"1\"} ";
+    until_metric(&running, &format!("weir_redis_mending{labels}"), 1);
+    until_error(&redis, "WEIRBOOKS");
+    assert_eq!(redis.cli(&["EXISTS", "{a1:s1}:sku"]), "0");
+    let refused = wire.ask(&buyer.bytes(&buyer.submit(6)));
+    assert_ne!(refused.code(), "SECKILL_QUEUED");
+    for name in ["ops", "res", "req", "user", "pending", "nonce", "orders"] {
+        redis.cli(&["DEL", &format!("{{a1:s1}}:{name}")]);
+    }
+    until_metric(&running, &format!("weir_redis_mended_total{labels}"), 1);
+    running.until_ready_is(200);
+    assert_eq!(
+        ["total", "free", "held"].map(|name| field(&redis, name)),
+        [STOCK, STOCK - 5, 5]
+    );
+    submits.push(until_sold(&mut wire, &buyer, 21));
+    for submit in &submits {
+        until_status(&mut wire, &buyer, submit, &["CREATED"]);
+    }
+    running.kill();
+}
+
+/// Waits until the server has answered with an error of that code.
+fn until_error(redis: &Redis, code: &str) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let errors = redis.cli(&["INFO", "errorstats"]);
+        if errors.contains(&format!("errorstat_{code}")) {
+            return;
+        }
+        assert!(Instant::now() < end, "no {code}: {errors}");
+    }
 }
 
 /// `weir ctl` against a running weir.

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The version that this program writes.
-pub const SCHEMA_VERSION: i64 = 1;
+pub const SCHEMA_VERSION: i64 = 2;
 
 const SCHEMA: &str = "
 CREATE TABLE orders (
@@ -79,6 +79,19 @@ CREATE TABLE dead_letters (
 );
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('last_at_ms', 0);
+";
+
+/// What version 2 adds: restocks by the operator's names, so that a ledger that lost one gets it again, once.
+const VERSION_2: &str = "
+CREATE TABLE restocks (
+  number      INTEGER PRIMARY KEY,
+  activity_id INTEGER NOT NULL,
+  sku_id      INTEGER NOT NULL,
+  request_id  TEXT    NOT NULL,
+  units       INTEGER NOT NULL,
+  at_ms       INTEGER NOT NULL,
+  UNIQUE (activity_id, sku_id, request_id)
+);
 ";
 
 /// Why `orders.sqlite` cannot be used.
@@ -190,8 +203,12 @@ pub fn open(path: &Path) -> Result<Connection, OpenError> {
         .map_err(sqlite)?;
     connection.set_prepared_statement_cache_capacity(64);
     let transaction = connection.transaction().map_err(sqlite)?;
-    if version_of(&transaction).map_err(sqlite)? == 0 {
+    let version = version_of(&transaction).map_err(sqlite)?;
+    if version == 0 {
         transaction.execute_batch(SCHEMA).map_err(sqlite)?;
+    }
+    if version < SCHEMA_VERSION {
+        transaction.execute_batch(VERSION_2).map_err(sqlite)?;
         transaction
             .pragma_update(None, "user_version", SCHEMA_VERSION)
             .map_err(sqlite)?;

@@ -9,8 +9,8 @@ mod rows;
 
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use weir_core::order::contract::{
-    DeadLetter, Fenced, Money, NewOrder, OrderCommand, OrderMessage, OrderResult, Standing,
-    StockTotal,
+    DeadLetter, Fenced, Money, NewOrder, OrderCommand, OrderMessage, OrderResult, Restocked,
+    Standing, StockTotal,
 };
 use weir_core::order::state::{OrderEvent, OrderState};
 use weir_core::time::WallMs;
@@ -45,6 +45,7 @@ impl Step<'_> {
             OrderCommand::Ack(fenced) => self.ack(*fenced),
             OrderCommand::Bury(letter) => self.bury(letter),
             OrderCommand::StockTotal(told) => self.stock_total(*told),
+            OrderCommand::Restocked { restock, adds } => self.restocked(restock, *adds),
             OrderCommand::Unacked { after, limit } => self.unacked(*after, *limit),
             OrderCommand::Rows { sku, after, limit } => self.rows(*sku, *after, *limit),
         }
@@ -305,6 +306,23 @@ impl Step<'_> {
                 int(told.total)
             ],
         )?;
+        Ok(OrderResult::Done)
+    }
+
+    fn restocked(&self, told: &Restocked, adds: bool) -> Sql<OrderResult> {
+        let (activity, sku) = (int(told.sku.activity.0), int(told.sku.sku.0));
+        let is_new = self.write(
+            "INSERT INTO restocks (activity_id, sku_id, request_id, units, at_ms) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT DO NOTHING",
+            params![activity, sku, told.request_id.as_str(), int(told.units), int(told.at.0)],
+        )? == 1;
+        if is_new && adds {
+            self.write(
+                "INSERT INTO stock (activity_id, sku_id, total) VALUES (?1, ?2, ?3) \
+                 ON CONFLICT (activity_id, sku_id) DO UPDATE SET total = total + excluded.total",
+                params![activity, sku, int(told.units)],
+            )?;
+        }
         Ok(OrderResult::Done)
     }
 

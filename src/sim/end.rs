@@ -141,11 +141,10 @@ fn books(end: &End<'_>, sins: &mut Vec<Sin>) {
         let first = end.plan.sku(at).first_stock;
         let wanted = first + end.operator.restocked(key);
         let total = end.checker.truth.sku(key).map_or(0, |sku| sku.books.total);
-        // A restock may be lost with the Redis that had it: units are missing then, never too many.
-        let is_short = end.is_replaced && total < wanted;
-        // And one whose total had reached the orders is not known to have been carried out: its repetition adds again.
-        let is_repeated = end.is_replaced && total <= wanted + end.operator.asked_for(key);
-        if total != wanted && !is_short && !is_repeated {
+        // A restock may be lost with the Redis that had it, and with who told the orders of it: units are missing then,
+        // never too many.
+        let is_short = end.is_replaced && end.is_forgotten && total < wanted;
+        if total != wanted && !is_short {
             let what = format!("{key:?}: {total} units, but {wanted} were put on sale");
             sins.push(Sin::new(SinKind::Broken, what));
         }

@@ -63,15 +63,6 @@ impl Operator {
         self.wishes.iter().any(is_it)
     }
 
-    /// Units of `sku` that were ever wanted, done or not.
-    pub fn asked_for(&self, sku: SkuKey) -> u64 {
-        let units = self.wishes.iter().map(|wish| match wish.op {
-            LedgerOp::Restock(restock) if restock.target.sku == sku => restock.units,
-            _ => 0,
-        });
-        units.sum()
-    }
-
     /// Units of `sku` that were asked to be added.
     pub fn restocked(&self, sku: SkuKey) -> u64 {
         let units = self.wishes.iter().map(|wish| match wish.op {

@@ -73,6 +73,10 @@ pub const REOPEN_TICK_MS: u64 = 200;
 pub const VIEW_REFRESH_MS: u64 = 1_000;
 /// What is still unconfirmed after one to two of these periods is sent to the worker again (field bug R40).
 pub const OUTBOX_RESCAN_MS: u64 = 5_000;
+/// Restocks of a SKU by which its books are mended, the newest; older ones are in its total.
+pub const RESTOCKS_MENDED_MAX: usize = 64;
+/// Restocks of one page of the outbox.
+pub const RESTOCKS_PAGE: usize = 16;
 /// Order messages of re-sent reservations per reopen tick, in chunks of [`ORDER_BATCH_MAX`]: 20,480 per second.
 pub const OUTBOX_CHUNKS_PER_TICK: usize = 4;
 /// Records walked per reopen tick to find them: about a millisecond.

@@ -10,7 +10,8 @@ use crate::limit::dimension::Dim;
 use crate::limit::gcra::{Policy, Rate};
 use crate::limit::lease::{LeaseDraw, LeaseGrant, LeaseReturn, ShardId};
 use crate::order::contract::{
-    OrderBatch, OrderDone, OrderMessage, PaymentAnswer, PaymentAsk, StockTotal,
+    OrderBatch, OrderDone, OrderMessage, PaymentAnswer, PaymentAsk, Restocked, RestocksTold,
+    StockTotal,
 };
 use crate::record::AdmissionRecord;
 use crate::redis::endpoint::Endpoint;
@@ -137,6 +138,8 @@ pub struct OrderRows {
     pub after: ReservationId,
     /// All units ever put on sale, as the order store was told.
     pub total: u64,
+    /// With the first page: its newest restocks, at most `limits::RESTOCKS_MENDED_MAX`, oldest first.
+    pub restocks: Vec<Restocked>,
     /// In order of reservation.
     pub offers: Vec<Offer>,
     /// A further page may exist.
@@ -177,6 +180,8 @@ pub enum Mail {
     /// Owner to worker: all units ever put on sale of a SKU, after each committed change and on each `OutboxAsk`,
     /// before the reservations that use them. SQL's conditional stock update follows it.
     StockTotal(StockTotal),
+    /// Clerk to worker: restocks by their names, and the total once every restock in it was told.
+    Restocked(Box<RestocksTold>),
     /// Shard to worker: a verified payment.
     PaymentAsk(Box<PaymentAsk>),
     /// Worker to shard: what came of it.

@@ -13,7 +13,7 @@ use weir_core::limits::ORDER_ATTEMPTS_MAX;
 use weir_core::mail::{Addr, Mail, RowsAsk};
 use weir_core::order::contract::{
     DeadWhy, Money, ORDER_MESSAGE_VERSION, OrderFault, OrderMessage, PaymentAsk, PaymentId,
-    PaymentResult, StockTotal,
+    PaymentResult, Restocked, RestocksTold, StockTotal,
 };
 use weir_core::order::model::OrderModel;
 use weir_core::order::state::OrderState;
@@ -173,6 +173,8 @@ struct World {
     /// How often the owner was told that orders stopped.
     stops: u64,
     /// Reservations and states of the rows that the owner was given last, and whether any were given.
+    restocks: Vec<Restocked>,
+    total: u64,
     rows: Option<Vec<(ReservationId, ReservationState)>>,
     stopped: bool,
     ticks: u64,
@@ -201,6 +203,8 @@ impl World {
             loss: 0,
             asks: 0,
             stops: 0,
+            restocks: Vec::new(),
+            total: 0,
             rows: None,
             stopped: false,
             ticks: 0,
@@ -264,6 +268,7 @@ impl World {
                 self.collect(fx);
             }
             (Addr::Owner, Mail::Rows(rows)) => {
+                (self.restocks, self.total) = (rows.restocks.clone(), rows.total);
                 let offers = rows.offers.iter();
                 let rows = offers.map(|offer| (offer.message.reservation, offer.state));
                 self.rows = Some(rows.collect());
@@ -526,6 +531,43 @@ fn orders_under_way_are_among_the_rows_that_a_ledger_is_mended_with() {
         ];
         assert_eq!(world.rows, Some(wanted), "poisoned: {poisoned}");
     }
+}
+
+/// A restock by its name is among them as often as it was carried out, which is once; and the total has it.
+#[test]
+fn orders_know_a_restock_that_was_told_as_soon_as_rows_are_asked_for() {
+    let mut world = World::new(2);
+    world.run_for(100);
+    let restock = |number: u64| Restocked {
+        sku: SKU,
+        request_id: RequestId::new(format!("restock-{number}").as_bytes()).unwrap(),
+        units: number,
+        at: WallMs(number),
+    };
+    let tell = |restocks: &[u64], total, adds| {
+        let restocks = restocks.iter().map(|number| restock(*number));
+        Mail::Restocked(Box::new(RestocksTold {
+            sku: SKU,
+            restocks: restocks.collect(),
+            total,
+            adds,
+        }))
+    };
+    let after = ReservationId(0);
+    for mail in [
+        tell(&[3, 4], Some(9), false),
+        tell(&[5], None, true),
+        tell(&[5], None, true),
+        tell(&[5, 6], None, false), // more than that is under way: no total yet
+        Mail::RowsAsk(RowsAsk { sku: SKU, after }),
+    ] {
+        world.mail.push_back((Addr::Worker, mail));
+    }
+    while world.rows.is_none() {
+        world.run_for(100);
+    }
+    assert_eq!(world.restocks, [3, 4, 5, 6].map(restock));
+    assert_eq!(world.total, 14);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::{Sql, Step, currency, int, nat};
 use rusqlite::{OptionalExtension, Row, params};
-use weir_core::order::contract::{Money, OrderMessage, OrderResult};
+use weir_core::limits::RESTOCKS_MENDED_MAX;
+use weir_core::order::contract::{Money, OrderMessage, OrderResult, Restocked};
 use weir_core::order::state::OrderState;
 use weir_core::time::WallMs;
 use weir_proto::ids::{RequestId, ReservationId, SkuKey, UserId};
@@ -27,11 +28,41 @@ impl Step<'_> {
                 |row| order(sku, row),
             )?
             .collect::<Sql<_>>()?;
+        let restocks = match after {
+            ReservationId(0) => self.restocks(sku)?,
+            _ => Vec::new(),
+        };
         Ok(OrderResult::Rows {
+            restocks,
             total: total.unwrap_or(0),
             more: orders.len() == limit as usize,
             orders,
         })
+    }
+
+    fn restocks(&self, sku: SkuKey) -> Sql<Vec<Restocked>> {
+        let mut newest: Vec<Restocked> = self
+            .connection
+            .prepare_cached(
+                "SELECT request_id, units, at_ms FROM restocks WHERE activity_id = ?1 AND sku_id = ?2 \
+                 ORDER BY number DESC LIMIT ?3",
+            )?
+            .query_map(
+                params![int(sku.activity.0), int(sku.sku.0), RESTOCKS_MENDED_MAX],
+                |row| {
+                    let request_id: String = row.get(0)?;
+                    let request_id = RequestId::new(request_id.as_bytes());
+                    Ok(Restocked {
+                        sku,
+                        request_id: request_id.ok_or(rusqlite::Error::InvalidQuery)?,
+                        units: nat(row, 1)?,
+                        at: WallMs(nat(row, 2)?),
+                    })
+                },
+            )?
+            .collect::<Sql<_>>()?;
+        newest.reverse();
+        Ok(newest)
     }
 }
 

@@ -416,7 +416,7 @@ impl<'a> Visit<'a> {
             steps.push_snapshot(0, 1, &mut frame);
             self.must_frame("EVALSHA (snapshot)", &frame)?;
             frame.clear();
-            steps.push_outbox(WallMs(0), 0, 1, &mut frame);
+            steps.push_outbox((WallMs(0), 0), 1, 0, &mut frame);
             self.must_frame("EVALSHA (outbox)", &frame)?;
         }
         // Last: in RESP2 nothing else can be said on this connection afterwards.

@@ -153,6 +153,13 @@ pub enum OrderCommand {
     Bury(DeadLetter),
     /// All units ever put on sale, as the ledger says; only grows.
     StockTotal(StockTotal),
+    /// A restock that the ledger carried out, by its name: known once, however often it is told.
+    Restocked {
+        /// Which.
+        restock: Restocked,
+        /// Its units are not in any total that was told: they are added to the SKU's when it is new here.
+        adds: bool,
+    },
     /// Page through the orders whose step the ledger has not acknowledged, by reservation.
     Unacked {
         /// Only larger reservations.
@@ -196,6 +203,32 @@ pub struct StockTotal {
     pub sku: SkuKey,
     /// All units ever put on sale (`ask::Books::total`), at most 2^63-1.
     pub total: u64,
+}
+
+/// A restock as it was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restocked {
+    /// Of which SKU.
+    pub sku: SkuKey,
+    /// The operator's name for it.
+    pub request_id: RequestId,
+    /// How many were added, 1..=`limits::UNITS_MAX`.
+    pub units: u64,
+    /// When.
+    pub at: WallMs,
+}
+
+/// What the ledger's clerk tells of a SKU's restocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestocksTold {
+    /// Which SKU.
+    pub sku: SkuKey,
+    /// At most `limits::RESTOCKS_PAGE`, in the order in which they were carried out.
+    pub restocks: Vec<Restocked>,
+    /// All units ever put on sale; `None` while not every restock in it was told.
+    pub total: Option<u64>,
+    /// Their units are in no total that was told.
+    pub adds: bool,
 }
 
 /// A message that could not be carried out.
@@ -280,12 +313,14 @@ pub enum OrderResult {
     Rows {
         /// All units ever put on sale of the SKU; 0: none are known.
         total: u64,
+        /// With the first page: its newest restocks, at most `limits::RESTOCKS_MENDED_MAX`, oldest first.
+        restocks: Vec<Restocked>,
         /// In order of reservation: what the order was made of, and its state.
         orders: Vec<(OrderMessage, OrderState)>,
         /// A further page may exist.
         more: bool,
     },
-    /// `Ack`, `StockTotal`: done.
+    /// `Ack`, `StockTotal`, `Restocked`: done.
     Done,
     /// `Close`, `Resell`, `LoseUnit`: no such order.
     Missing,

@@ -1,9 +1,12 @@
 //! What waits for the next transaction: bounded queues, and the order in which a batch takes from them.
 //!
-//! Called by the worker only. Stock totals go first (the orders behind them need them), then the ledger's
+//! Called by the worker only. Restocks go first (no total is written before every restock in it is), then stock totals
+//! (the orders behind them need them), then the ledger's
 //! acknowledgements, payments (somebody waits for them), and orders with what room is left.
 
-use super::contract::{NewOrder, OrderCommand, OrderMessage, PaymentAsk, StockTotal};
+use super::contract::{
+    NewOrder, OrderCommand, OrderMessage, PaymentAsk, Restocked, RestocksTold, StockTotal,
+};
 use crate::limits::{
     ACTIVITIES_MAX, INNER_PER_BATCH_MAX, LEDGER_STEPS_MAX, ORDER_BATCH_MAX, ORDER_QUEUE_MAX,
     PAYMENT_QUEUE_MAX, PAYMENTS_PER_BATCH_MAX, SKUS_PER_ACTIVITY_MAX,
@@ -20,6 +23,10 @@ const RETRY_PAUSE_MS: u64 = 1_000;
 const TOTALS_MAX: usize = ACTIVITIES_MAX * SKUS_PER_ACTIVITY_MAX;
 /// Totals of one batch: with the other shares it stays below `ORDER_BATCH_MAX`. Orders wait until all are written.
 const TOTALS_PER_BATCH_MAX: usize = 128;
+/// Restocks that wait at once; further ones come again with the next outbox.
+const RESTOCKS_MAX: usize = 1024;
+/// Restocks of one batch.
+const RESTOCKS_PER_BATCH_MAX: usize = 64;
 
 /// An order message and how often it was tried.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +38,7 @@ pub(super) struct Waiting {
 /// The queues.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
+    restocks: VecDeque<(Restocked, bool)>,
     totals: BTreeMap<SkuKey, u64>,
     inner: VecDeque<OrderCommand>,
     payments: VecDeque<PaymentAsk>,
@@ -62,6 +70,19 @@ impl Intake {
         let kept = self.totals.entry(total.sku).or_default();
         *kept = total.total.max(*kept);
         true
+    }
+
+    /// Keeps restocks, and the total behind them; false when there is no room: then neither is.
+    pub(super) fn restocks(&mut self, told: RestocksTold) -> bool {
+        if self.restocks.len() + told.restocks.len() > RESTOCKS_MAX {
+            return false;
+        }
+        let restocks = told.restocks.into_iter();
+        self.restocks
+            .extend(restocks.map(|restock| (restock, told.adds)));
+        let sku = told.sku;
+        let total = told.total.map(|total| StockTotal { sku, total });
+        total.is_none_or(|total| self.total(total))
     }
 
     /// Keeps a command of the worker's own; false when full (the row remembers, a sweep finds it).
@@ -112,7 +133,8 @@ impl Intake {
 
     /// True when nothing waits at all.
     pub(super) fn is_empty(&self) -> bool {
-        self.totals.is_empty()
+        self.restocks.is_empty()
+            && self.totals.is_empty()
             && self.inner.is_empty()
             && self.payments.is_empty()
             && self.messages() == 0
@@ -125,6 +147,7 @@ impl Intake {
 
     /// Gives up everything but payments, which are handed out to be answered. The rest is elsewhere, too.
     pub(super) fn abandon(&mut self) -> VecDeque<PaymentAsk> {
+        self.restocks.clear();
         self.totals.clear();
         self.inner.clear();
         self.fresh.clear();
@@ -136,7 +159,12 @@ impl Intake {
     /// be paid.
     pub(super) fn take(&mut self, now: Mono, due: impl Fn(SkuKey) -> WallMs) -> Taken {
         let mut taken = Taken::default();
-        while taken.commands.len() < TOTALS_PER_BATCH_MAX
+        let restocks = self.restocks.len().min(RESTOCKS_PER_BATCH_MAX);
+        for (restock, adds) in self.restocks.drain(..restocks) {
+            taken.push(OrderCommand::Restocked { restock, adds }, 0);
+        }
+        while self.restocks.is_empty()
+            && taken.commands.len() < TOTALS_PER_BATCH_MAX
             && let Some((sku, total)) = self.totals.pop_first()
         {
             taken.push(OrderCommand::StockTotal(StockTotal { sku, total }), 0);
@@ -151,7 +179,8 @@ impl Intake {
         for ask in self.payments.drain(..payments) {
             taken.push(OrderCommand::Pay(ask), 0);
         }
-        while self.totals.is_empty() && taken.commands.len() + 2 < ORDER_BATCH_MAX {
+        let is_told = self.restocks.is_empty() && self.totals.is_empty();
+        while is_told && taken.commands.len() + 2 < ORDER_BATCH_MAX {
             let Some(waiting) = self.next_message(now) else {
                 break;
             };

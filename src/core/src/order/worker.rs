@@ -144,6 +144,9 @@ impl Worker {
             Mail::StockTotal(total) => {
                 self.dropped_some |= !self.intake.total(total);
             }
+            Mail::Restocked(told) => {
+                self.dropped_some |= !self.intake.restocks(*told);
+            }
             Mail::PaymentAsk(ask) => self.take_payment(*ask, fx),
             Mail::RowsAsk(ask) if self.sale.sku(ask.sku).is_some() => {
                 let wanted = self.rows_wanted.entry(ask.sku);

@@ -81,12 +81,12 @@ const fn shape(script: Script) -> (&'static [&'static str], usize) {
             ],
             11,
         ),
-        Script::Restore => (&["sku"], 8),
         Script::Mark => (&["sku"], 0),
         Script::Snapshot => (&["sku", "user", "pending"], 2),
-        Script::Outbox => (&["sku", "res", "pending"], 3),
-        // Its arguments are as many as it is asked about.
-        Script::Take
+        Script::Outbox => (&["sku", "res", "pending", "ops"], 4),
+        // Their arguments are as many as they are about.
+        Script::Restore
+        | Script::Take
         | Script::LeasePolicy
         | Script::LeaseDraw
         | Script::LeaseReturn
@@ -194,11 +194,19 @@ impl SkuSteps {
 
     /// Appends the frame for a page of at most `count`, 1..=256, reservations without an order that were granted at `from`
     /// or later, `skip` of them passed over. [`reply::outbox`](super::reply::outbox) reads its reply.
-    pub fn push_outbox(&self, from: WallMs, skip: u64, count: u32, out: &mut Vec<u8>) {
+    /// Restocks go from the operators' request of that number on.
+    pub fn push_outbox(
+        &self,
+        (from, skip): (WallMs, u64),
+        count: u32,
+        request: u64,
+        out: &mut Vec<u8>,
+    ) {
         let mut writer = self.begin(Script::Outbox, out);
         writer.part_u64(from.0);
         writer.part_u64(skip);
         writer.part_u64(u64::from(count));
+        writer.part_u64(request);
         writer.finish();
     }
 
@@ -426,7 +434,7 @@ mod tests {
         }));
         frames.push(framed(|out| steps.push_offer(&here, &offer, out)));
         frames.push(framed(|out| {
-            steps.push_restore(&here, (&stock, &maker), 9, out)
+            steps.push_restore(&here, (&stock, &maker), &[], 9, out)
         }));
         frames.push(framed(|out| steps.push_mark(out)));
         frames.push(framed(|out| steps.push_snapshot(0, 100, out)));

@@ -1,8 +1,9 @@
 //! The model's tables and every command on them, in the plainest code.
 
+use crate::limits::RESTOCKS_MENDED_MAX;
 use crate::order::contract::{
     DeadLetter, Fenced, Money, NewOrder, OrderBatch, OrderCommand, OrderMessage, OrderResult,
-    PaymentAsk, PaymentId, PaymentResult, Standing,
+    PaymentAsk, PaymentId, PaymentResult, Restocked, Standing,
 };
 use crate::order::state::{OrderEvent, OrderState};
 use crate::time::WallMs;
@@ -92,6 +93,8 @@ pub struct Tables {
     pub live: BTreeMap<(SkuKey, UserId), ReservationId>,
     /// Stock by SKU.
     pub stock: BTreeMap<SkuKey, StockRow>,
+    /// Restocks, in the order in which they were told; each once.
+    pub restocks: Vec<Restocked>,
     /// Payments by id.
     pub payments: BTreeMap<PaymentId, Payment>,
     /// Refunds by payment.
@@ -147,6 +150,7 @@ impl Tables {
                 stock.total = stock.total.max(told.total);
                 OrderResult::Done
             }
+            OrderCommand::Restocked { restock, adds } => self.restocked(restock, *adds),
             OrderCommand::Unacked { after, limit } => self.unacked(*after, *limit as usize),
             OrderCommand::Rows { sku, after, limit } => self.rows(*sku, *after, *limit as usize),
         }
@@ -309,6 +313,18 @@ impl Tables {
         OrderResult::Closed { orders, next_due }
     }
 
+    fn restocked(&mut self, told: &Restocked, adds: bool) -> OrderResult {
+        let is_it =
+            |known: &Restocked| (known.sku, known.request_id) == (told.sku, told.request_id);
+        if !self.restocks.iter().any(is_it) {
+            self.restocks.push(*told);
+            if adds {
+                self.stock.entry(told.sku).or_default().total += told.units;
+            }
+        }
+        OrderResult::Done
+    }
+
     fn rows(&self, sku: SkuKey, after: ReservationId, limit: usize) -> OrderResult {
         let orders: Vec<(OrderMessage, OrderState)> = self
             .orders
@@ -317,7 +333,11 @@ impl Tables {
             .take(limit)
             .map(|(_, row)| (row.message, row.state))
             .collect();
+        let mut restocks: Vec<Restocked> = self.restocks.clone();
+        restocks.retain(|restock| restock.sku == sku && after.0 == 0);
+        restocks.drain(..restocks.len().saturating_sub(RESTOCKS_MENDED_MAX));
         OrderResult::Rows {
+            restocks,
             total: self.stock.get(&sku).map_or(0, |stock| stock.total),
             more: orders.len() == limit,
             orders,

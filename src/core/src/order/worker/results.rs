@@ -98,6 +98,7 @@ impl Worker {
                 OrderCommand::Rows { sku, after, .. },
                 OrderResult::Rows {
                     total,
+                    restocks,
                     orders,
                     more,
                 },
@@ -106,6 +107,7 @@ impl Worker {
                     sku,
                     after,
                     total,
+                    restocks,
                     offers: orders
                         .iter()
                         .map(|(message, state)| Offer::row(*message, *state))
@@ -122,7 +124,10 @@ impl Worker {
             (OrderCommand::Insert(order), _) => {
                 self.try_again(now, order, tried + 1, DeadWhy::Statement);
             }
-            (OrderCommand::Ack(_) | OrderCommand::StockTotal(_), OrderResult::Done) => {}
+            (
+                OrderCommand::Ack(_) | OrderCommand::StockTotal(_) | OrderCommand::Restocked { .. },
+                OrderResult::Done,
+            ) => {}
             (command, _) => self.broken(now, &command),
         }
     }
@@ -173,6 +178,7 @@ impl Worker {
             // What is due is still due; the pause between closings keeps it from filling every batch.
             OrderCommand::CloseDue { .. } => {}
             OrderCommand::Rows { .. } => {} // the clerk asks again
+            OrderCommand::Restocked { .. } => self.dropped_some = true,
             OrderCommand::Unacked { .. } => {
                 self.sweep = Sweep::At(now.mono.plus_ms(SWEEP_PAUSE_MS));
             }

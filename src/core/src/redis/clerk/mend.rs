@@ -11,6 +11,7 @@
 use super::Clerk;
 use crate::limits::{GRANTS_KEPT_MAX, MEND_AGAIN_MS, OFFERS_OUT_MAX};
 use crate::mail::{Addr, Mail, OrderRows, RowsAsk};
+use crate::order::contract::Restocked;
 use crate::port::Effects;
 use crate::redis::desk::{Desk, PageState, Pull};
 use crate::redis::link::greeting::HomeId;
@@ -18,6 +19,7 @@ use crate::redis::offer::{Offer, Offered};
 use crate::redis::step::{Maker, Stock};
 use crate::time::{Mono, Now};
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use weir_proto::ids::{ReservationId, SkuKey};
 
 /// What of the last page matters here.
@@ -53,8 +55,8 @@ struct Round {
     again_at: Mono,
     /// The next step that is no offer may be sent then.
     step_at: Mono,
-    /// The order store's stock, once it was told.
-    stock: Option<Stock>,
+    /// The order store's stock and its newest restocks, once they were told.
+    stock: Option<(Stock, Vec<Restocked>)>,
     /// Since when the fence is known to have heard of every epoch that was shown here.
     fenced_at: Option<Mono>,
     /// It was given to the server: units of a restock that was lost are there for the rows that have them.
@@ -163,10 +165,12 @@ impl Mending {
         if !matches!(round.rows, Rows::Asked(after, _) if after == found.after) {
             return; // asked twice
         }
-        round.stock = Some(Stock {
+        let stock = Stock {
             total: found.total,
             ..terms.stock
-        });
+        };
+        let restocks = || found.restocks.clone(); // they come with the first page
+        round.stock.get_or_insert_with(|| (stock, restocks()));
         round.rows_waiting.extend(found.offers.iter().copied());
         let last = found.offers.last().map(|offer| offer.message.reservation);
         round.rows = match last {
@@ -278,18 +282,22 @@ impl Mending {
             return false;
         };
         let is_fenced = self.seen.fence == here && round.fenced_at.is_some();
-        let pull = match (is_fenced, is_lost, round.stock.zip(maker)) {
+        let restore = round.stock.as_ref().zip(maker);
+        let is_out = match (is_fenced, is_lost, restore) {
             (true, _, None) => return true,
             (true, _, Some(_)) if round.is_restored => return true,
-            (false, false, _) => Pull::Fence,
-            (_, _, Some((stock, maker))) => Pull::Restore(stock, maker),
             // Its stock comes with the first rows.
             (false, true, None) => {
                 round.ask_rows(now, self.sku, fx);
                 return false;
             }
+            _ if round.step_at > now.mono => false,
+            (false, false, _) => desk.pull(now, self.sku, Pull::Fence, fx),
+            (_, _, Some(((stock, restocks), maker))) => {
+                desk.restore(now, self.sku, (*stock, maker), restocks, fx)
+            }
         };
-        if round.step_at <= now.mono && desk.pull(now, self.sku, pull, fx) {
+        if is_out {
             round.step_at = now.mono.plus_ms(MEND_AGAIN_MS);
         }
         false

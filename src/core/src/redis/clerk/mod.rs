@@ -188,6 +188,7 @@ impl Clerk {
             return;
         }
         self.asks_out += 1;
+        self.outbox.asked(&ask);
         self.desk.ask(now, ask, fx);
     }
 
@@ -262,7 +263,10 @@ impl Clerk {
             News::PullLost(sku, Pull::Offer(id)) => self.offered(now, *sku, *id, None),
             News::Outbox(found) => self.outbox.found(now, found, fx),
             News::PullLost(sku, Pull::Outbox { .. }) => self.outbox.lost(now, *sku),
-            News::Taken(sku, taken) => self.stream.taken(now, *sku, taken, fx),
+            News::Taken(sku, taken) => {
+                let taken = (*sku, &**taken);
+                self.stream.taken(now, taken, &mut self.outbox, fx);
+            }
             News::PullLost(sku, Pull::Take) => self.stream.lost(now, *sku),
             News::Resolve(endpoint) => {
                 fx.post(Addr::Resolver, Mail::ResolveAsk(endpoint.clone()));
@@ -344,6 +348,7 @@ impl Clerk {
         }
         while let Some((from, answer)) = self.desk.next_answer() {
             self.asks_out -= 1;
+            self.outbox.answered(now, from, &answer, fx);
             if from == Addr::Owner {
                 // Something was opened, or was not: the snapshot says, and what is not there is opened again.
                 self.watch.look_now(now);

@@ -1,16 +1,21 @@
 //! Reservations without an order, read from Redis by their state and handed to the worker; at least once (G3, R40).
 //!
 //! The safety net under the stream (`stream`): every few seconds it begins again and goes through all pages, so that what
-//! was lost on the way to the worker, or what the stream does not have, is sent. Before the orders of restocked units go
-//! their totals.
+//! was lost on the way to the worker, or what the stream does not have, is sent. Restocks go by their names, so that the
+//! order store can give a server back those that it lost. Invariants: a total is told only when every restock in it was,
+//! and orders of restocked units only behind their total; a restock that was acknowledged here is told in the same turn.
 
 use super::stream::Stream;
+use crate::ask::{Answer, Ask, AskId, LedgerAnswer, LedgerOp, Outcome, Restock};
 use crate::limits::{OUTBOX_POLL_MS, OUTBOX_RESCAN_MS};
 use crate::mail::{Addr, Mail};
-use crate::order::contract::StockTotal;
+use crate::order::contract::{Restocked, RestocksTold};
 use crate::port::Effects;
 use crate::redis::desk::{Desk, OutboxFound, Pull};
+use crate::redis::link::greeting::HomeId;
 use crate::time::{Mono, Now, WallMs};
+use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 use weir_proto::ids::SkuKey;
 
@@ -23,6 +28,9 @@ struct Line {
     next: (WallMs, u64),
     /// As the worker was told.
     total: Option<u64>,
+    /// The operators' requests of `home` before that number were looked at.
+    request: u64,
+    home: Option<HomeId>,
     is_out: bool,
     /// Everything is asked for again although a page is on its way.
     again: bool,
@@ -35,6 +43,8 @@ pub(super) struct Outbox {
     /// Nothing is read before the worker has asked.
     is_asked: bool,
     lines: Vec<Line>,
+    /// On their way, and who asked.
+    restocks_out: Vec<(Addr, AskId, Restock)>,
     /// Order messages sent.
     pub sent: u64,
     /// Pending numbers without a record.
@@ -47,6 +57,8 @@ impl Outbox {
             sku: *sku,
             next: BEGINNING,
             total: None,
+            request: 0,
+            home: None,
             is_out: false,
             again: false,
             due: Mono(0),
@@ -54,6 +66,7 @@ impl Outbox {
         Self {
             is_asked: false,
             lines: lines.collect(),
+            restocks_out: Vec::new(),
             sent: 0,
             orphans: 0,
         }
@@ -65,6 +78,7 @@ impl Outbox {
         for line in &mut self.lines {
             line.next = BEGINNING;
             line.total = None;
+            line.home = None;
             line.again = line.is_out;
             line.due = now.mono;
         }
@@ -79,8 +93,18 @@ impl Outbox {
                 line.due = now.mono.plus_ms(OUTBOX_POLL_MS);
                 continue;
             }
+            // Another server may have given numbers again.
+            let here = desk.here(line.sku);
+            if line.home != here {
+                (line.home, line.request) = (here, 0);
+            }
             let (from, skip) = line.next;
-            line.is_out = desk.pull(now, line.sku, Pull::Outbox { from, skip }, fx);
+            let pull = Pull::Outbox {
+                from,
+                skip,
+                request: line.request,
+            };
+            line.is_out = desk.pull(now, line.sku, pull, fx);
             line.due = now.mono.plus_ms(OUTBOX_POLL_MS);
         }
     }
@@ -101,20 +125,79 @@ impl Outbox {
         let again = core::mem::take(&mut line.again);
         let is_over = found.is_last || again;
         line.next = if is_over { BEGINNING } else { found.next };
-        line.due = match found.is_last && !again {
+        line.request = found.next_request;
+        line.due = match found.is_last && found.has_all_restocks && !again {
             true => now.mono.plus_ms(OUTBOX_RESCAN_MS),
             false => now.mono,
         };
-        if let Some(total) = found.total.filter(|_| line.total != found.total) {
-            line.total = Some(total);
-            let sku = found.sku;
-            fx.post(Addr::Worker, Mail::StockTotal(StockTotal { sku, total }));
+        // A page that was asked for before everything is told again is not all.
+        let is_told = found.has_all_restocks && !again;
+        let total = found.total.filter(|_| is_told && line.total != found.total);
+        line.total = total.or(line.total);
+        if total.is_some() || !found.restocks.is_empty() {
+            let told = RestocksTold {
+                sku: found.sku,
+                restocks: found.restocks.clone(),
+                total,
+                adds: false,
+            };
+            fx.post(Addr::Worker, Mail::Restocked(Box::new(told)));
         }
         self.orphans += found.orphans;
         self.sent += found.messages.len() as u64;
         if !found.messages.is_empty() {
             fx.post(Addr::Worker, Mail::Reserved(found.messages.clone()));
         }
+    }
+
+    /// True when the worker has heard of all these units; else they are looked for.
+    pub fn has_told(&mut self, now: Now, sku: SkuKey, total: u64) -> bool {
+        let mut lines = self.lines.iter_mut();
+        let Some(line) = lines.find(|line| line.sku == sku) else {
+            return false;
+        };
+        let is_told = line.total.is_some_and(|told| told >= total);
+        if !is_told {
+            line.due = now.mono;
+        }
+        is_told
+    }
+
+    /// Something was asked of the ledger.
+    pub fn asked(&mut self, ask: &Ask) {
+        if let LedgerOp::Restock(restock) = ask.op {
+            self.restocks_out.push((ask.from, ask.id, restock));
+        }
+    }
+
+    /// An ask came to its end: a restock that the operator hears of now is told at once, a scan may come too late.
+    pub fn answered(&mut self, now: Now, from: Addr, answer: &Answer, fx: &mut Effects) {
+        let mut out = self.restocks_out.iter();
+        let Some(at) = out.position(|(asker, id, _)| (*asker, *id) == (from, answer.id)) else {
+            return;
+        };
+        let (_, _, restock) = self.restocks_out.swap_remove(at);
+        let sku = restock.target.sku;
+        let mut lines = self.lines.iter_mut();
+        let line = lines.find(|line| line.sku == sku && line.total.is_some());
+        // Before a total was told it may be one that the total will have: the scan tells it.
+        let (Outcome::Done(LedgerAnswer::OpsDone(_)), Some(line)) = (&answer.outcome, line) else {
+            return;
+        };
+        line.due = now.mono;
+        let restocked = Restocked {
+            sku,
+            request_id: restock.target.request_id,
+            units: restock.units,
+            at: now.wall,
+        };
+        let told = RestocksTold {
+            sku,
+            restocks: vec![restocked],
+            total: None,
+            adds: true,
+        };
+        fx.post(Addr::Worker, Mail::Restocked(Box::new(told)));
     }
 
     pub fn lost(&mut self, now: Now, sku: SkuKey) {

@@ -6,12 +6,13 @@
 //! had, is claimed. Invariant: nothing is handed out in the name of a store whose stock has another maker. What the
 //! stream does not tell, the scan by state does (`outbox`).
 
+use super::outbox::Outbox;
 use crate::ledger::SkuState;
 use crate::limits::{
     OUTBOX_POLL_MS, OUTBOX_RESCAN_MS, TAKE_PAGE, TAKE_SOLD_OUT_MS, TAKEN_IDLE_MS, TAKEN_MAX,
 };
 use crate::mail::{Addr, Mail};
-use crate::order::contract::{OrderMessage, StockTotal};
+use crate::order::contract::OrderMessage;
 use crate::port::Effects;
 use crate::redis::desk::Desk;
 use crate::redis::reply::{Taken, TakenPage};
@@ -44,7 +45,6 @@ struct Line {
     /// Of `done`, in the take that is out.
     done_out: usize,
     looked_at: Vec<ReservationId>,
-    total: Option<u64>,
     /// Nothing is granted at present.
     is_sold_out: bool,
     is_out: bool,
@@ -79,7 +79,6 @@ impl Stream {
             done: Vec::new(),
             done_out: 0,
             looked_at: Vec::new(),
-            total: None,
             is_sold_out: false,
             is_out: false,
             due: Mono(0),
@@ -100,11 +99,10 @@ impl Stream {
         !self.is_elsewhere && lines.any(|line| line.sku == sku && line.is_ours)
     }
 
-    /// The worker is new, or asks for everything again: it hears the totals again; what waits, the scan sends.
+    /// The worker is new, or asks for everything again: what waits, the scan sends.
     pub fn ask_all(&mut self, now: Now) {
         self.is_asked = true;
         for line in &mut self.lines {
-            line.total = None;
             line.due = now.mono;
         }
     }
@@ -137,7 +135,14 @@ impl Stream {
         idle.map(|line| line.due).min()
     }
 
-    pub fn taken(&mut self, now: Now, sku: SkuKey, taken: &Taken, fx: &mut Effects) {
+    /// What came of a take; `scan` tells the totals.
+    pub fn taken(
+        &mut self,
+        now: Now,
+        (sku, taken): (SkuKey, &Taken),
+        scan: &mut Outbox,
+        fx: &mut Effects,
+    ) {
         let Some(line) = self.lines.iter_mut().find(|line| line.sku == sku) else {
             return;
         };
@@ -147,7 +152,8 @@ impl Stream {
             Taken::Elsewhere => self.is_elsewhere = true,
             Taken::Page(page) => {
                 self.forgotten += line.done_out as u64;
-                self.sent += line.heard(now, page, fx);
+                let is_told = scan.has_told(now, sku, page.total);
+                self.sent += line.heard(now, page, is_told, fx);
             }
         }
     }
@@ -193,7 +199,8 @@ impl Line {
     }
 
     /// How many messages were handed out.
-    fn heard(&mut self, now: Now, page: &TakenPage, fx: &mut Effects) -> u64 {
+    /// Nothing is, while the worker has not heard of all units (`is_told`).
+    fn heard(&mut self, now: Now, page: &TakenPage, is_told: bool, fx: &mut Effects) -> u64 {
         self.is_ours = true;
         self.done.drain(..self.done_out);
         if self.claim.is_some() {
@@ -208,6 +215,9 @@ impl Line {
             let Some(held) = self.held.get_mut(reservation) else {
                 continue;
             };
+            if *waits && !is_told {
+                continue;
+            }
             if *waits {
                 ready.extend(held.message.take());
             } else {
@@ -225,11 +235,6 @@ impl Line {
                     self.held.insert(message_of, Held { id, message });
                 }
             }
-        }
-        if self.total != Some(page.total) {
-            self.total = Some(page.total);
-            let (sku, total) = (self.sku, page.total);
-            fx.post(Addr::Worker, Mail::StockTotal(StockTotal { sku, total }));
         }
         let is_idle = page.messages.is_empty() && self.held.is_empty() && self.done.is_empty();
         if self.is_sold_out && is_idle {

@@ -547,5 +547,6 @@ const fn needs_trust(op: &LedgerOp) -> bool {
             | LedgerOp::Settle(_)
             | LedgerOp::Release(_)
             | LedgerOp::PaidLate(_)
+            | LedgerOp::Restock(_)
     )
 }

@@ -4,7 +4,7 @@ use super::errors::Meaning;
 use super::{Desk, Sent, errors};
 use crate::ledger::SkuState;
 use crate::limits::{DESK_NEWS_MAX, OUTBOX_PAGE, PAGE_USERS};
-use crate::order::contract::OrderMessage;
+use crate::order::contract::{OrderMessage, Restocked};
 use crate::port::Effects;
 use crate::redis::endpoint::Endpoint;
 use crate::redis::lease::{BudgetStep, BudgetTold, LeaseSteps};
@@ -70,6 +70,8 @@ pub enum Pull {
         from: WallMs,
         /// So many of that time are passed over.
         skip: u64,
+        /// Restocks from the operators' request of that number on.
+        request: u64,
     },
     /// Messages of the outbox stream: only [`Desk::take`] sends it.
     Take,
@@ -85,7 +87,7 @@ pub enum Pull {
     Fence,
     /// The books were mended with every order of that maker: they are right here from now on.
     Rehome(Maker),
-    /// All units that were ever put on sale, behind a fence.
+    /// All units that were ever put on sale, behind a fence; sent by [`Desk::restore`].
     Restore(Stock, Maker),
     /// A reservation that may have been lost; sent by [`Desk::offer`].
     Offer(ReservationId),
@@ -106,6 +108,12 @@ pub struct OutboxFound {
     pub is_last: bool,
     /// Numbers without a record.
     pub orphans: u64,
+    /// Restocks of this page.
+    pub restocks: Vec<Restocked>,
+    /// Where the next page of restocks begins.
+    pub next_request: u64,
+    /// There are no more of them now: every one in the total was told.
+    pub has_all_restocks: bool,
 }
 
 /// A SKU's state and some of its winners.
@@ -161,7 +169,11 @@ impl Desk {
                     cursor,
                     with_winners,
                 } => steps.push_snapshot(cursor, if with_winners { PAGE_USERS } else { 0 }, out),
-                Pull::Outbox { from, skip } => steps.push_outbox(from, skip, OUTBOX_PAGE, out),
+                Pull::Outbox {
+                    from,
+                    skip,
+                    request,
+                } => steps.push_outbox((from, skip), OUTBOX_PAGE, request, out),
                 Pull::Reopen => steps.push_reopen(out),
                 Pull::Freeze => steps.push_freeze(OPERATORS_FREEZE, out),
                 Pull::Thaw => steps.push_thaw(heard, out),
@@ -169,10 +181,7 @@ impl Desk {
                 Pull::Rehome(maker) => {
                     steps.push_rehome(&Rehomed::Mended(maker), here, heard, out);
                 }
-                Pull::Restore(stock, maker) => {
-                    steps.push_restore(here, (&stock, &maker), heard, out);
-                }
-                Pull::Take | Pull::Budget(_) | Pull::Offer(_) => {
+                Pull::Take | Pull::Budget(_) | Pull::Offer(_) | Pull::Restore(..) => {
                     debug_assert!(false, "it has a way of its own");
                 }
             }
@@ -241,6 +250,21 @@ impl Desk {
         })
     }
 
+    /// As [`Self::pull`], for a stock that may have been lost, with its restocks.
+    pub fn restore(
+        &mut self,
+        now: Now,
+        sku: SkuKey,
+        (stock, maker): (Stock, Maker),
+        restocks: &[Restocked],
+        fx: &mut Effects,
+    ) -> bool {
+        let pull = Pull::Restore(stock, maker);
+        self.pull_by(now, sku, pull, fx, |steps, (here, heard), out| {
+            steps.push_restore(here, (&stock, &maker), restocks, heard, out);
+        })
+    }
+
     pub(super) fn pull_lost(&mut self, place: u16, pull: Pull) {
         let sku = self.skus[usize::from(place)].steps.plan().sku;
         self.news.push_back(News::PullLost(sku, pull));
@@ -276,7 +300,11 @@ impl Desk {
         let plan = self.skus[usize::from(place)].steps.plan();
         let news = match pull {
             Pull::Snapshot { .. } => snapshot_of(plan, value),
-            Pull::Outbox { from, skip } => outbox_of(plan, (from, skip), value),
+            Pull::Outbox {
+                from,
+                skip,
+                request,
+            } => outbox_of(plan, (from, skip, request), value),
             Pull::Take => reply::taken(plan.sku, plan.ids_above, value)
                 .map(|taken| News::Taken(plan.sku, Box::new(taken))),
             Pull::Budget(step) => step.told(value).map(|told| News::Budget(plan.sku, told)),
@@ -380,7 +408,7 @@ fn snapshot_of(plan: &StepPlan, value: &Value<'_>) -> Result<News, ShapeFault> {
 
 fn outbox_of(
     plan: &StepPlan,
-    (from, skip): (WallMs, u64),
+    (from, skip, request): (WallMs, u64, u64),
     value: &Value<'_>,
 ) -> Result<News, ShapeFault> {
     let mut found = OutboxFound {
@@ -390,6 +418,9 @@ fn outbox_of(
         next: (from, skip),
         is_last: true,
         orphans: 0,
+        restocks: Vec::new(),
+        next_request: request,
+        has_all_restocks: true,
     };
     if let Some(page) = reply::outbox(plan.sku, plan.ids_above, value)? {
         found.total = Some(page.total);
@@ -399,6 +430,9 @@ fn outbox_of(
             Some((at, count)) if at == from => (at, skip + count),
             Some(last) => last,
         };
+        found.restocks = page.restocks()?;
+        found.next_request = page.next_request;
+        found.has_all_restocks = page.has_all_restocks;
         for message in page {
             match message? {
                 Some(message) => found.messages.push(message),

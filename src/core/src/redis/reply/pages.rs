@@ -2,11 +2,12 @@
 
 use super::{ShapeFault, books, decimal, flag, integer, list, mode, reservation, within};
 use crate::ledger::SkuState;
-use crate::limits::UNITS_MAX;
-use crate::order::contract::OrderMessage;
+use crate::limits::{RESTOCKS_PAGE, UNITS_MAX};
+use crate::order::contract::{OrderMessage, Restocked};
 use crate::redis::link::greeting::HomeId;
 use crate::time::WallMs;
-use weir_proto::ids::{SkuKey, UserId};
+use alloc::vec::Vec;
+use weir_proto::ids::{RequestId, SkuKey, UserId};
 use weir_proto::resp::{Items, Value};
 
 /// A SKU's state and a page of its winners.
@@ -43,10 +44,35 @@ pub struct OutboxPage<'a> {
     pub last: Option<(WallMs, u64)>,
     /// Reservations found, also those without a record.
     pub count: u64,
+    /// Number of the operators' request from which the next page of restocks goes.
+    pub next_request: u64,
+    /// No such request is there yet: every restock in the total was told.
+    pub has_all_restocks: bool,
+    restocks: Items<'a>,
     ids: Items<'a>,
     records: Items<'a>,
     sku: SkuKey,
     ids_above: u64,
+}
+
+impl OutboxPage<'_> {
+    /// Restocks of this page, in the order in which they were carried out.
+    /// # Errors
+    /// What of them is none.
+    pub fn restocks(&self) -> Result<Vec<Restocked>, ShapeFault> {
+        let mut items = self.restocks.clone();
+        let mut restocks = Vec::with_capacity(items.len() / 3);
+        while let Some(request_id) = items.next() {
+            let request_id = request_id.text().and_then(RequestId::new);
+            restocks.push(Restocked {
+                sku: self.sku,
+                request_id: request_id.ok_or(ShapeFault::Field)?,
+                at: WallMs(decimal(items.next())?),
+                units: decimal(items.next())?,
+            });
+        }
+        Ok(restocks)
+    }
 }
 
 impl Iterator for OutboxPage<'_> {
@@ -79,7 +105,7 @@ pub fn outbox<'a>(
     let mut items = list(reply)?;
     match (integer(items.next())?, items.len()) {
         (7, 0) => return Ok(None),
-        (19, 3) => {}
+        (19, 6) => {}
         (7 | 19, _) => return Err(ShapeFault::Length),
         (other, _) => return Err(ShapeFault::Code(other)),
     }
@@ -88,7 +114,12 @@ pub fn outbox<'a>(
     else {
         return Err(ShapeFault::Field);
     };
-    if ids.len() != records.len() * 2 {
+    let next_request = within(integer(items.next())?, UNITS_MAX)?;
+    let has_all_restocks = flag(integer(items.next())?)?;
+    let Some(Value::Array(restocks)) = items.next() else {
+        return Err(ShapeFault::Field);
+    };
+    if ids.len() != records.len() * 2 || restocks.len() > 3 * RESTOCKS_PAGE {
         return Err(ShapeFault::Length);
     }
     let mut last: Option<(WallMs, u64)> = None;
@@ -104,6 +135,9 @@ pub fn outbox<'a>(
         total,
         last,
         count: records.len() as u64,
+        next_request,
+        has_all_restocks,
+        restocks,
         ids,
         records,
         sku,

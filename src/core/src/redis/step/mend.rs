@@ -2,10 +2,13 @@
 
 use super::{Maker, SkuSteps};
 use crate::ask::{Open, ReservationState};
+use crate::limits::RESTOCKS_MENDED_MAX;
+use crate::order::contract::Restocked;
 use crate::redis::link::greeting::HomeId;
 use crate::redis::offer::Offer;
 use crate::redis::script::Script;
 use alloc::vec::Vec;
+use weir_proto::resp::CommandWriter;
 
 /// A stock as the order store knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,15 +89,26 @@ impl SkuSteps {
         writer.finish();
     }
 
-    /// Appends the frame that gives the fenced SKU all units that were ever put on sale.
+    /// Appends the frame that gives the fenced SKU all units that were ever put on sale, of them `restocks` by name: at
+    /// most [`RESTOCKS_MENDED_MAX`], oldest first.
     pub fn push_restore(
         &self,
         here: &HomeId,
         (stock, maker): (&Stock, &Maker),
+        restocks: &[Restocked],
         epoch_heard: u64,
         out: &mut Vec<u8>,
     ) {
-        let mut writer = self.begin(Script::Restore, out);
+        const KEYS: [&str; 6] = ["sku", "ops", "res", "req", "user", "pending"];
+        debug_assert!(restocks.len() <= RESTOCKS_MENDED_MAX);
+        let parts = 3 + KEYS.len() + 10 + 3 * restocks.len();
+        let mut writer = CommandWriter::begin(out, parts);
+        writer.part(b"EVALSHA");
+        writer.part(&Script::Restore.sha1());
+        writer.part_u64(KEYS.len() as u64);
+        for key in KEYS {
+            writer.part(self.key(key).as_bytes());
+        }
         writer.part(here.as_bytes());
         writer.part_u64(stock.total);
         writer.part_u64(u64::from(stock.quantity_max));
@@ -103,6 +117,13 @@ impl SkuSteps {
         writer.part_u64(epoch_heard);
         writer.part_u64(maker.store);
         writer.part_u64(maker.run);
+        writer.part_u64(self.plan().keep_until.0);
+        writer.part_u64(restocks.len() as u64);
+        for restock in restocks {
+            writer.part(restock.request_id.as_bytes());
+            writer.part_u64(restock.at.0);
+            writer.part_u64(restock.units);
+        }
         writer.finish();
     }
 
