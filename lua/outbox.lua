@@ -12,7 +12,7 @@
 local time = redis.call('TIME')
 local sku_key, res_key, pending_key, from, skip, count = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ops_key, number = KEYS[4], tonumber(ARGV[4])
-local REQUESTS_OF_PAGE = 16
+local REQUESTS_OF_PAGE = 16 -- limits.rs
 if not count or count < 1 or count > 256 or not string.match(from, '^%d+$') or not string.match(skip, '^%d+$')
     or not number or number > 1099511627776 then
     return redis.error_reply('WEIRARGS outbox: an argument is missing, no number or out of range')

@@ -137,7 +137,9 @@ impl Scene {
             request_id: RequestId::new(name.as_bytes()).unwrap(),
         };
         let (steps, op) = (&self.steps, LedgerOp::Restock(Restock { target, units }));
-        self.wire.run(|out| steps.push(&op, out)).integers()
+        self.wire
+            .run(|out| steps.push(&op, &HomeId::default(), out))
+            .integers()
     }
 
     fn restore(&mut self, here: &str, total: u64) -> Vec<i64> {

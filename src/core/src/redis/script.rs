@@ -225,6 +225,13 @@ mod tests {
         let units = format!("UNITS_MAX = {} ", limits::UNITS_MAX);
         assert!(Script::Open.source().contains(&units));
         assert!(Script::Restock.source().contains(&units));
+        assert!(Script::Restore.source().contains(&units));
+        let mended = format!("RESTOCKS_MAX = {} ", limits::RESTOCKS_MENDED_MAX);
+        assert!(Script::Restore.source().contains(&mended));
+        let remembered = format!("REMEMBERED_MS = {}\n", limits::OPS_REMEMBERED_MS / 2);
+        assert!(Script::Restore.source().contains(&remembered));
+        let page = format!("REQUESTS_OF_PAGE = {} ", limits::RESTOCKS_PAGE);
+        assert!(Script::Outbox.source().contains(&page));
         let lease = format!(
             "LEASE_TTL_MS, RETRY_MS, TOKENS_MIN, LINES_MAX = {}, {}, {}, 1024 ",
             limits::POOL_TTL_MS,
