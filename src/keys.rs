@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use weir_proto::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use weir_proto::ticket::base64url;
 
+/// The longest file of a private key: RSA of 16,384 bits has 12 KiB as text.
+const PEM_BYTES_MAX: u64 = 16 << 10;
 /// Bytes of a key that we make.
 pub const NEW_KEY_BYTES: usize = 32;
 /// Mode of key files that we make: read by the owner, written by nobody.
@@ -73,7 +75,8 @@ enum Why {
     Exists,
     NotAFile,
     Mode(u32),
-    TooLong,
+    TooLong(u64),
+    NoPrivateKey,
     NotText,
     NotASecret,
     NotRandom,
@@ -99,9 +102,9 @@ impl fmt::Display for KeyFileError {
                 f,
                 "key file {path} has mode {mode:04o}: others than its owner may read or change it; run `chmod 400 {path}`, and make a new key if strangers use this machine"
             ),
-            Why::TooLong => write!(
+            Why::TooLong(bytes_max) => write!(
                 f,
-                "key file {path} has more than {KEY_FILE_BYTES_MAX} bytes; it is no key of ours"
+                "key file {path} has more than {bytes_max} bytes; it is no key of ours"
             ),
             Why::NotText => write!(
                 f,
@@ -123,6 +126,10 @@ impl fmt::Display for KeyFileError {
                 f,
                 "password file {path} must hold one line of visible ASCII characters (its content is not shown)"
             ),
+            Why::NoPrivateKey => write!(
+                f,
+                "key file {path} does not exist; name the private key (PEM) of the certificate"
+            ),
             Why::Io(kind) => write!(f, "{path}: {kind}"),
         }
     }
@@ -138,7 +145,7 @@ pub fn read_secret(path: &Path) -> Result<Secret, KeyFileError> {
         path: path.to_owned(),
         why,
     };
-    let text = read_guarded(path)?;
+    let text = read_guarded(path, KEY_FILE_BYTES_MAX)?;
     let secret = decode_secret(&text).ok_or_else(|| fail(Why::NotASecret))?;
     if secret.iter().all(|&byte| byte == secret[0]) {
         return Err(fail(Why::NotRandom));
@@ -150,12 +157,25 @@ pub fn read_secret(path: &Path) -> Result<Secret, KeyFileError> {
 /// # Errors
 /// As [`read_secret`].
 pub fn read_password(path: &Path) -> Result<String, KeyFileError> {
-    let text = read_guarded(path)?;
+    let text = read_guarded(path, KEY_FILE_BYTES_MAX)?;
     let is_password = !text.is_empty() && text.iter().all(u8::is_ascii_graphic);
     let text = String::from_utf8(text).ok().filter(|_| is_password);
     text.ok_or_else(|| KeyFileError {
         path: path.to_owned(),
         why: Why::NotAPassword,
+    })
+}
+
+/// Reads the text of a file with a private key in PEM form; what is in it, its user sees.
+/// # Errors
+/// As [`read_secret`].
+pub fn read_private_key(path: &Path) -> Result<Vec<u8>, KeyFileError> {
+    read_guarded(path, PEM_BYTES_MAX).map_err(|error| match error.why {
+        Why::Missing => KeyFileError {
+            why: Why::NoPrivateKey,
+            ..error
+        },
+        _ => error,
     })
 }
 
@@ -170,7 +190,7 @@ pub fn read_token(path: &Path) -> Result<OpsToken, KeyFileError> {
 /// # Errors
 /// As [`read_secret`].
 pub fn read_token_text(path: &Path) -> Result<String, KeyFileError> {
-    let text = read_guarded(path)?;
+    let text = read_guarded(path, KEY_FILE_BYTES_MAX)?;
     let is_token = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&text.len())
         && text.iter().all(u8::is_ascii_graphic);
     if !is_token {
@@ -183,7 +203,7 @@ pub fn read_token_text(path: &Path) -> Result<String, KeyFileError> {
 }
 
 /// The file's text without white space at its ends, after the checks of type, mode and length.
-fn read_guarded(path: &Path) -> Result<Vec<u8>, KeyFileError> {
+fn read_guarded(path: &Path, bytes_max: u64) -> Result<Vec<u8>, KeyFileError> {
     let fail = |why| KeyFileError {
         path: path.to_owned(),
         why,
@@ -207,10 +227,10 @@ fn read_guarded(path: &Path) -> Result<Vec<u8>, KeyFileError> {
         return Err(fail(Why::Mode(mode)));
     }
     let mut bytes = Vec::new();
-    let mut limited = file.take(KEY_FILE_BYTES_MAX + 1);
+    let mut limited = file.take(bytes_max + 1);
     limited.read_to_end(&mut bytes).map_err(of_io)?;
-    if bytes.len() as u64 > KEY_FILE_BYTES_MAX {
-        return Err(fail(Why::TooLong));
+    if bytes.len() as u64 > bytes_max {
+        return Err(fail(Why::TooLong(bytes_max)));
     }
     let text = std::str::from_utf8(&bytes).map_err(|_| fail(Why::NotText))?;
     Ok(text.trim().as_bytes().to_vec())

@@ -107,6 +107,7 @@ impl Asker {
                 port: server.port(),
             }],
             is_cluster: false,
+            tls: None,
             hears_events: false,
             wait: None,
             remembers: false,

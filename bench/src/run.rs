@@ -221,7 +221,7 @@ impl fmt::Display for BenchError {
                     ConnectError::LocalLimit => {
                         "no descriptors or ports left; raise `ulimit -n` or lower --connections"
                     }
-                    ConnectError::Other(_) => "the system refused",
+                    ConnectError::Tls(_) | ConnectError::Other(_) => "the system refused",
                 };
                 write!(f, "cannot connect to {target}: {why}")
             }

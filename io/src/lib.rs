@@ -31,5 +31,6 @@ pub mod sim;
 pub mod stats;
 mod sys;
 mod tasks;
+pub mod tls;
 pub mod uring;
 pub mod watched;

@@ -8,6 +8,10 @@ use super::plan::{LeasePlan, LimiterPlan};
 use super::redis::desk;
 use std::path::Path;
 use weir_core::limits::INSTANCE_BYTES_MAX;
+use weir_core::tls::TlsId;
+
+/// Names the settings of TLS of the buckets' Redis.
+const LIMITER_TLS: TlsId = TlsId(1);
 
 const _: () = assert!(NAME_BYTES_MAX <= INSTANCE_BYTES_MAX);
 
@@ -27,10 +31,14 @@ pub fn leases(section: &Section<'_, '_>, dir: &Path) -> Option<LeasePlan> {
     let accept_lua_holes = section.flag("accept_lua_holes");
     let limiter = match servers {
         None => None,
-        Some(servers) => Some(LimiterPlan {
-            desk: desk(section, dir, servers)?,
-            accept_lua_holes,
-        }),
+        Some(servers) => {
+            let (desk, tls) = desk(section, dir, servers, LIMITER_TLS)?;
+            Some(LimiterPlan {
+                desk,
+                tls,
+                accept_lua_holes,
+            })
+        }
     };
     (!section.is_wrong()).then_some(LeasePlan {
         instance,

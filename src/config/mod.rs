@@ -19,6 +19,7 @@ mod sale;
 mod secrets;
 mod starter;
 mod table;
+mod tls;
 pub mod units;
 mod value;
 

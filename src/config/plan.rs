@@ -14,8 +14,10 @@ use weir_core::redis::desk::DeskConfig;
 use weir_core::redis::step::StepPlan;
 use weir_core::sale::Sale;
 use weir_core::shard::config::ShardConfig;
+use weir_core::tls::TlsId;
 use weir_io::choice::Wanted;
 use weir_io::limits::{ACCEPTS_MAX, PARKED_MAX};
+use weir_io::tls::TlsClient;
 use weir_proto::ticket::KeyRing;
 
 /// Everything that the program is told. `Debug` shows no key, salt or price list.
@@ -134,6 +136,8 @@ pub struct OpsPlan {
 pub struct RedisPlan {
     /// Servers, greeting, times.
     pub desk: DeskConfig,
+    /// How its connections are encrypted; `None`: they are not.
+    pub tls: Option<TlsClient>,
     /// What the steps of each SKU need.
     pub steps: Vec<StepPlan>,
     /// How long a SKU sells nothing after a failover.
@@ -142,6 +146,16 @@ pub struct RedisPlan {
     pub accept_lua_holes: bool,
     /// How the budget is shared with other instances.
     pub leases: LeasePlan,
+}
+
+impl RedisPlan {
+    /// The settings of TLS that its desks name.
+    pub fn tls_clients(&self) -> Vec<(TlsId, TlsClient)> {
+        let limiter = self.leases.limiter.as_ref();
+        let of_limiter = limiter.and_then(|limiter| limiter.desk.tls.zip(limiter.tls.clone()));
+        let of_ledger = self.desk.tls.zip(self.tls.clone());
+        of_ledger.into_iter().chain(of_limiter).collect()
+    }
 }
 
 /// How the budget of a stock in Redis is shared.
@@ -164,6 +178,8 @@ pub struct LeasePlan {
 pub struct LimiterPlan {
     /// Servers, greeting, times.
     pub desk: DeskConfig,
+    /// How its connections are encrypted; `None`: they are not.
+    pub tls: Option<TlsClient>,
     /// Versions with holes in their Lua engine are taken.
     pub accept_lua_holes: bool,
 }

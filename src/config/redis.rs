@@ -20,10 +20,14 @@ use weir_core::redis::link::greeting::{Auth, Words};
 use weir_core::redis::step::StepPlan;
 use weir_core::sale::Sale;
 use weir_core::shard::config::Role;
+use weir_core::tls::TlsId;
+use weir_io::tls::TlsClient;
 use weir_proto::ids::SkuKey;
 
 /// A link that says nothing for so long asks whether the server is there.
 const PING_EVERY_MS: u64 = 1_000;
+/// Names the settings of TLS of the ledger's Redis.
+const LEDGER_TLS: TlsId = TlsId(0);
 /// What `CLIENT LIST` shows.
 const CLIENT_NAME: &str = "weir";
 
@@ -42,12 +46,12 @@ pub fn redis(
     let wait_replicas = section.number("wait_replicas") as u32; // at most 10
     let freeze_ms = section.number("freeze");
     let accept_lua_holes = section.flag("accept_lua_holes");
-    let desk = desk(&section, dir, servers);
+    let desk = desk(&section, dir, servers, LEDGER_TLS);
     let leases = limiter::leases(&reader.section(root, "limiter"), dir);
     if kind != "redis" {
         return None;
     }
-    let (desk, leases) = (desk?, leases?);
+    let ((desk, tls), leases) = (desk?, leases?);
     let steps = steps(sale)
         .map_err(|what| ledger.wrong("kind", what))
         .ok()?;
@@ -61,6 +65,7 @@ pub fn redis(
             }),
             ..desk
         },
+        tls,
         steps,
         freeze_ms,
         accept_lua_holes,
@@ -74,7 +79,8 @@ pub(super) fn desk(
     section: &Section<'_, '_>,
     dir: &Path,
     servers: Vec<Endpoint>,
-) -> Option<DeskConfig> {
+    tls_id: TlsId,
+) -> Option<(DeskConfig, Option<TlsClient>)> {
     let password = section.optional_text("password_file").and_then(|path| {
         let read = keys::read_password(&dir.join(path));
         let wrong = |error: keys::KeyFileError| section.wrong("password_file", error.to_string());
@@ -85,6 +91,7 @@ pub(super) fn desk(
     let database = section.number("database") as u16; // at most 15
     let greeting_ms_max = section.number("connect_timeout");
     let reply_ms_max = section.number("reply_timeout");
+    let tls = super::tls::client(section, dir);
     if section.is_wrong() {
         return None;
     }
@@ -100,9 +107,10 @@ pub(super) fn desk(
     if user.is_some() && password.is_none() {
         section.wrong("user", "needs password_file, too");
     }
-    (!section.is_wrong()).then(|| DeskConfig {
+    let desk = DeskConfig {
         servers,
         is_cluster,
+        tls: tls.as_ref().map(|_| tls_id),
         hears_events: false,
         wait: None,
         remembers: false,
@@ -120,7 +128,8 @@ pub(super) fn desk(
         under_way_max: LINK_SENT_MAX,
         breaker: breaker::Policy::default(),
         seed: 0,
-    })
+    };
+    (!section.is_wrong()).then_some((desk, tls))
 }
 
 /// What this instance does beside selling.

@@ -8,14 +8,22 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+use weir_core::redis::endpoint::Host;
+use weir_io::tls::TlsClient;
+use weir_io::tls::stream::TlsStream;
 use weir_proto::limits::RESP_REPLY_BYTES_MAX;
 use weir_proto::resp::{Scan, Scanner, Value, command, read};
+
+/// How an alert begins, with which many answer what is no TLS: its type, and the first byte of a version (RFC 8446 §5.1).
+const TLS_ALERT: [u8; 2] = [21, 3];
 
 /// Why there is no reply; the connection is of no more use.
 #[derive(Debug)]
 pub enum LinkError {
     /// The connection, or its deadline.
     Io(io::Error),
+    /// What answers speaks TLS, and this connection does not.
+    SpeaksTls,
     /// What answers is no Redis, or its reply is longer than [`RESP_REPLY_BYTES_MAX`].
     NoRedis,
 }
@@ -24,6 +32,7 @@ impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
+            Self::SpeaksTls => f.write_str("what answers there speaks TLS"),
             Self::NoRedis => f.write_str("what answers there does not speak Redis' protocol"),
         }
     }
@@ -35,10 +44,33 @@ impl From<io::Error> for LinkError {
     }
 }
 
+/// What carries a connection.
+#[derive(Debug)]
+enum Wire {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
+impl Wire {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(into),
+            Self::Tls(stream) => stream.read(into),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.write_all(bytes),
+            Self::Tls(stream) => stream.write_all(bytes),
+        }
+    }
+}
+
 /// One connection.
 #[derive(Debug)]
 pub struct Link {
-    stream: TcpStream,
+    wire: Wire,
     input: Vec<u8>,
 }
 
@@ -48,14 +80,35 @@ impl Link {
     /// # Errors
     /// Nobody listens, or nobody answers.
     pub fn connect(to: SocketAddr, patience: Duration) -> io::Result<Self> {
+        Self::connect_as(to, patience, None)
+    }
+
+    /// As [`Self::connect`], encrypted if there is `tls`: by whom, and to the host that must be there.
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; and what `weir_io::tls::stream::told` finds in it.
+    pub fn connect_as(
+        to: SocketAddr,
+        patience: Duration,
+        tls: Option<(&TlsClient, &Host)>,
+    ) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&to, patience)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
+        let wire = match tls {
+            None => Wire::Plain(stream),
+            Some((client, host)) => Wire::Tls(Box::new(TlsStream::connect(client, stream, host)?)),
+        };
         Ok(Self {
-            stream,
+            wire,
             input: Vec::new(),
         })
+    }
+
+    /// Whether it was made with TLS.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self.wire, Wire::Tls(_))
     }
 
     /// Sends a command and returns its reply's bytes, for `resp::read`; pushes before it are dropped.
@@ -73,7 +126,7 @@ impl Link {
     /// # Errors
     /// As [`Self::ask`].
     pub fn ask_frame(&mut self, frame: &[u8]) -> Result<Vec<u8>, LinkError> {
-        self.stream.write_all(frame)?;
+        self.wire.write_all(frame)?;
         loop {
             let reply = self.next_reply()?;
             if !matches!(read(&reply), Value::Push(_)) {
@@ -87,13 +140,16 @@ impl Link {
         loop {
             match scanner.scan(&self.input) {
                 Scan::Done { bytes } => return Ok(self.input.drain(..bytes).collect()),
+                Scan::Reject(_) if self.input.starts_with(&TLS_ALERT) => {
+                    return Err(LinkError::SpeaksTls);
+                }
                 Scan::Reject(_) => return Err(LinkError::NoRedis),
                 Scan::NeedMore if self.input.len() > RESP_REPLY_BYTES_MAX => {
                     return Err(LinkError::NoRedis);
                 }
                 Scan::NeedMore => {}
             }
-            match self.stream.read(&mut piece)? {
+            match self.wire.read(&mut piece)? {
                 0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 count => self.input.extend_from_slice(&piece[..count]),
             }

@@ -47,6 +47,7 @@ use weir_core::redis::desk::DeskConfig;
 use weir_io::driver::DriverConfig;
 use weir_io::net::ListenSocket;
 use weir_io::post::PostOffice;
+use weir_io::tls::over::OverTls;
 use weir_io::{affinity, clock, rlimit, signals};
 
 /// How long the parts may take until `/readyz` is 200: recovery reads the whole journal.
@@ -238,7 +239,17 @@ fn start_clerk(
         recv_buffers: 256,
         ..DriverConfig::new(Addr::Owner)
     };
-    hall.sockets(owner, driver, Box::new(Clerk::new(now, config)))
+    let clerk = Clerk::new(now, config);
+    let clients = redis.tls_clients();
+    if clients.is_empty() {
+        return hall.sockets(owner, driver, Box::new(clerk));
+    }
+    let conns_max = driver.conns_max as usize;
+    hall.sockets(
+        owner,
+        driver,
+        Box::new(OverTls::new(clerk, clients, conns_max)),
+    )
 }
 
 fn start_ops(

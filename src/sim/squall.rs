@@ -128,6 +128,7 @@ impl RedisPlan {
                 port: REDIS_LISTEN.port(),
             }],
             is_cluster: false,
+            tls: None,
             wait: self.wait,
             remembers: true,
             hears_events: true,

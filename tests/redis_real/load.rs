@@ -541,6 +541,7 @@ fn desk(sale: &Sale) -> Desk {
     let config = DeskConfig {
         servers: sale.ports.iter().copied().map(endpoint).collect(),
         is_cluster: sale.is_cluster,
+        tls: None,
         hears_events: true,
         wait: None,
         remembers: false,

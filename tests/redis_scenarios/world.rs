@@ -485,6 +485,7 @@ pub fn run(plan: Plan, cut: Option<Cut>, run_ms: u64, happenings: &[Happening]) 
         wait: None,
         remembers: false,
         is_cluster: plan.is_cluster,
+        tls: None,
         words: Words {
             client_name: "weir-test".to_string(),
             auth: plan.password.map(|password| Auth {

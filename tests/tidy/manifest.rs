@@ -32,6 +32,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "crossbeam-queue",
             "libc",
             "bytes",
+            "rustls",
         ],
     ),
     // memchr: the strict reader of answers looks for line ends as proto does.
@@ -99,7 +100,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
 ];
 
 /// What tests of any crate may add.
-const ALLOWED_IN_TESTS: [&str; 10] = [
+const ALLOWED_IN_TESTS: [&str; 11] = [
     "serde_json",
     "proptest",
     "stateright",
@@ -110,6 +111,7 @@ const ALLOWED_IN_TESTS: [&str; 10] = [
     "libc",
     "toml",
     "rusqlite",
+    "rcgen",
 ];
 
 /// Everything that is wrong with one package's manifest.

@@ -36,7 +36,7 @@ const UNSAFE_RING_FILES: [&str; 3] = [
 ];
 
 /// What io may see of core: the seam's data types.
-const SEAM: [&str; 5] = ["port", "time", "mail", "rng", "limit::lease"];
+const SEAM: [&str; 6] = ["port", "time", "mail", "rng", "tls", "limit::lease"];
 
 /// Words that mean a clock, a socket, a thread, a file or entropy; nothing of it exists in proto and core.
 const OUTSIDE_WORLD: [&str; 15] = [

@@ -23,4 +23,5 @@ pub mod sale;
 pub mod shard;
 pub mod stats;
 pub mod time;
+pub mod tls;
 pub mod view;

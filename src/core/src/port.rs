@@ -7,6 +7,7 @@
 
 use crate::mail::{Addr, Mail};
 use crate::time::{Mono, Now};
+use crate::tls::{TlsFault, TlsPeer};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -34,6 +35,8 @@ pub enum ConnectError {
     TimedOut,
     /// No descriptor, no port, no slot or another local limit.
     LocalLimit,
+    /// Connected, and the handshake of TLS failed.
+    Tls(TlsFault),
     /// Anything else; the errno.
     Other(i32),
 }
@@ -207,6 +210,8 @@ pub struct Effects {
     posts: VecDeque<(Addr, Mail)>,
     /// Where bytes for conns that are gone go: emptied at each use, so that they never reach the slot's next client.
     nowhere: Vec<u8>,
+    /// Not among `ops`: a driver must never make one of these, or what is to be encrypted would leave as it is.
+    tls_connects: Vec<(Connect, TlsPeer)>,
 }
 
 impl Effects {
@@ -220,6 +225,7 @@ impl Effects {
             ops: Vec::with_capacity(64),
             posts: VecDeque::new(),
             nowhere: Vec::new(),
+            tls_connects: Vec::new(),
         }
     }
 
@@ -261,6 +267,12 @@ impl Effects {
     /// Asks for an outgoing connection.
     pub fn connect(&mut self, connect: Connect) {
         self.ops.push(Op::Connect(connect));
+    }
+
+    /// Asks for an encrypted outgoing connection to `peer`: `Connected` comes after its handshake, and all bytes of it
+    /// are plain here. Only for a handler inside weir-io's `OverTls`: elsewhere nothing comes of it.
+    pub fn connect_tls(&mut self, connect: Connect, peer: TlsPeer) {
+        self.tls_connects.push((connect, peer));
     }
 
     /// Flushes, then ends our sending side; see [`Op::Finish`].
@@ -362,6 +374,11 @@ impl Effects {
     pub fn take_ops(&mut self, ops: &mut Vec<Op>) {
         debug_assert!(ops.is_empty(), "the commands of the last turn are done");
         core::mem::swap(&mut self.ops, ops);
+    }
+
+    /// For what makes encrypted connections: the next one that is asked for, in no order.
+    pub fn next_tls_connect(&mut self) -> Option<(Connect, TlsPeer)> {
+        self.tls_connects.pop()
     }
 
     /// Offers each waiting post, in order, to `deliver`, which gives the mail back when the box is full.

@@ -57,6 +57,19 @@ fn reply(text: &str, resp3: bool) -> Vec<u8> {
     raw
 }
 
+#[test]
+fn a_map_that_came_by_tls_has_the_ports_of_tls() {
+    let shard = "{slots [0 5] nodes [{port 7000 tls-port 7100 ip 10.0.0.1 endpoint 10.0.0.1 role master health online}]}";
+    let plain =
+        "{slots [6 9] nodes [{port 7000 ip 10.0.0.2 endpoint 10.0.0.2 role master health online}]}";
+    let raw = reply(&format!("[{shard} {plain}]"), true);
+    let map = SlotMap::from_reply_by_tls(read(&raw), &asked()).unwrap();
+    assert_eq!(map.node_of(5), Some(&at("10.0.0.1:7100")));
+    assert_eq!(map.node_of(6), None, "it cannot be reached by TLS");
+    let map = SlotMap::from_reply(read(&raw), &asked()).unwrap();
+    assert_eq!(map.node_of(5), Some(&at("10.0.0.1:7000")));
+}
+
 fn at(text: &str) -> Endpoint {
     let (host, port) = text.rsplit_once(':').unwrap();
     Endpoint {

@@ -1,8 +1,11 @@
 //! What is wrong with a Redis that is to hold a ledger: what, where, remedy.
 
+use crate::private_redis::link::LinkError;
 use std::fmt;
 use std::io;
 use weir_core::redis::slots::SlotsReject;
+use weir_core::tls::TlsFault;
+use weir_io::tls::stream;
 use weir_proto::ids::SkuKey;
 
 /// What is wrong with a server. `Display` never shows a password.
@@ -20,7 +23,11 @@ pub(super) enum Why {
     NoAddress,
     Connect(io::Error),
     Io(io::Error),
+    /// It hung up on a connection that is not encrypted.
+    HungUp(io::Error),
     NoRedis,
+    Tls(TlsFault),
+    SpeaksTls,
     WrongPassword,
     NeedsPassword,
     NoPassword,
@@ -46,6 +53,24 @@ pub(super) enum Why {
     },
 }
 
+/// Why a connection that was made came to nothing.
+pub(super) fn of_link(error: LinkError, is_encrypted: bool) -> Why {
+    use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+    match error {
+        LinkError::Io(error) => of_io(error, |error| match error.kind() {
+            ConnectionReset | UnexpectedEof if !is_encrypted => Why::HungUp(error),
+            _ => Why::Io(error),
+        }),
+        LinkError::SpeaksTls => Why::SpeaksTls,
+        LinkError::NoRedis => Why::NoRedis,
+    }
+}
+
+/// A fault of TLS, or what `why` makes of the connection's.
+pub(super) fn of_io(error: io::Error, why: impl FnOnce(io::Error) -> Why) -> Why {
+    stream::told(&error).map_or_else(|| why(error), Why::Tls)
+}
+
 impl RedisError {
     /// What kept weir from talking to it.
     fn write_of_link(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,12 +88,18 @@ impl RedisError {
                 f,
                 "it was connected and did not answer ({error}); is it a Redis, and is it not overloaded?"
             ),
+            Why::HungUp(error) => write!(
+                f,
+                "it closed the connection ({error}); if this is its TLS port (tls-port of Redis), set {section}.tls = true"
+            ),
             Why::NoRedis => {
                 write!(
                     f,
                     "what answers there does not speak Redis' protocol; mend {section}.servers"
                 )
             }
+            Why::Tls(fault) => write!(f, "{fault} (keys of [{section}])"),
+            Why::SpeaksTls => write!(f, "it speaks TLS; set {section}.tls = true"),
             Why::WrongPassword => write!(
                 f,
                 "it did not take the user and password; check {section}.user and the file of {section}.password_file"
@@ -91,7 +122,13 @@ impl RedisError {
     pub const fn is_away(&self) -> bool {
         matches!(
             self.why,
-            Why::NoAddress | Why::Connect(_) | Why::Io(_) | Why::Loading | Why::Moving(_)
+            Why::NoAddress
+                | Why::Connect(_)
+                | Why::Io(_)
+                | Why::HungUp(_)
+                | Why::Tls(TlsFault::Ended | TlsFault::Silent)
+                | Why::Loading
+                | Why::Moving(_)
         )
     }
 }
@@ -156,7 +193,10 @@ impl fmt::Display for RedisError {
             Why::NoAddress
             | Why::Connect(_)
             | Why::Io(_)
+            | Why::HungUp(_)
             | Why::NoRedis
+            | Why::Tls(_)
+            | Why::SpeaksTls
             | Why::WrongPassword
             | Why::NoPassword
             | Why::NeedsPassword => self.write_of_link(f),

@@ -17,6 +17,7 @@ pub(super) fn examine(plan: &RedisPlan, notes: &mut Vec<String>) -> Result<(), R
     };
     let of_limiter = RedisPlan {
         desk: limiter.desk.clone(),
+        tls: limiter.tls.clone(),
         accept_lua_holes: limiter.accept_lua_holes,
         ..plan.clone()
     };

@@ -16,8 +16,9 @@ use super::ServeError;
 use super::resolver::resolve;
 use crate::config::RedisPlan;
 use crate::orders::store::{LastOrder, OrderStore};
-use crate::private_redis::link::{Link, LinkError};
+use crate::private_redis::link::Link;
 use fault::Why;
+use std::net::SocketAddr;
 use std::time::Duration;
 use weir_core::redis::endpoint::Endpoint;
 use weir_core::redis::reply;
@@ -25,6 +26,7 @@ use weir_core::redis::script::Script;
 use weir_core::redis::slots::SlotMap;
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::time::WallMs;
+use weir_core::tls::TlsFault;
 use weir_io::clock;
 use weir_proto::ids::SkuKey;
 use weir_proto::resp::{self, Value};
@@ -170,7 +172,16 @@ impl<'a> Visit<'a> {
         };
         let patience = Duration::from_millis(plan.desk.patience.greeting_ms_max);
         let to = resolve(server).ok_or_else(|| fail(Why::NoAddress))?;
-        let link = Link::connect(to, patience).map_err(|error| fail(Why::Connect(error)))?;
+        let tls = plan.tls.as_ref().map(|client| (client, &server.host));
+        let link = Link::connect_as(to, patience, tls);
+        let link = link.map_err(|error| {
+            fail(match fault::of_io(error, Why::Connect) {
+                Why::Tls(TlsFault::Silent) if speaks_plainly(to, patience) => {
+                    Why::Tls(TlsFault::NotTls)
+                }
+                why => why,
+            })
+        })?;
         Ok(Self { server, link })
     }
 
@@ -190,12 +201,8 @@ impl<'a> Visit<'a> {
     }
 
     fn ask_frame(&mut self, frame: &[u8]) -> Result<Vec<u8>, RedisError> {
-        self.link.ask_frame(frame).map_err(|error| {
-            self.fail(match error {
-                LinkError::Io(error) => Why::Io(error),
-                LinkError::NoRedis => Why::NoRedis,
-            })
-        })
+        let reply = self.link.ask_frame(frame);
+        reply.map_err(|error| self.fail(fault::of_link(error, self.link.is_encrypted())))
     }
 
     /// As [`Self::ask`], with an error reply made into what is wrong.
@@ -466,6 +473,12 @@ impl<'a> Visit<'a> {
         }
         Ok(())
     }
+}
+
+/// A Redis that knows no TLS waits for the line end of a client's first words, for ever: it is asked in its own.
+fn speaks_plainly(to: SocketAddr, patience: Duration) -> bool {
+    let link = Link::connect(to, patience);
+    link.is_ok_and(|mut link| link.ask(&[b"PING"]).is_ok())
 }
 
 /// True for a version before the mended one of its line; lines that are not in the list are older or newer than all.

@@ -119,9 +119,24 @@ impl SlotMap {
     /// `asked`: the node that replied; a node without a host of its own has the same host. Nodes that are not online,
     /// have no port without TLS or no known host serve nothing; see [`uncovered`](Self::uncovered).
     ///
+    /// [`Self::from_reply_by_tls`] is for nodes that are reached by TLS.
+    ///
     /// # Errors
     /// What of the reply breaks its form or contradicts the rest.
     pub fn from_reply(reply: Value<'_>, asked: &Endpoint) -> Result<Self, SlotsReject> {
+        Self::read(reply, asked, "port")
+    }
+
+    /// As [`Self::from_reply`], of a reply that came by TLS, with the ports of TLS (shards, `tls-port`; `CLUSTER SLOTS`
+    /// tells the ports of the asking connection's kind).
+    ///
+    /// # Errors
+    /// As [`Self::from_reply`].
+    pub fn from_reply_by_tls(reply: Value<'_>, asked: &Endpoint) -> Result<Self, SlotsReject> {
+        Self::read(reply, asked, "tls-port")
+    }
+
+    fn read(reply: Value<'_>, asked: &Endpoint, port: &str) -> Result<Self, SlotsReject> {
         let Value::Array(entries) = reply else {
             return Err(SlotsReject::Shape);
         };
@@ -134,7 +149,7 @@ impl SlotMap {
             if is_range {
                 map.add_range(entry, asked)?;
             } else {
-                map.add_shard(entry, asked)?;
+                map.add_shard(entry, asked, port)?;
             }
         }
         Ok(map)
@@ -258,14 +273,19 @@ impl SlotMap {
     }
 
     /// One entry of `CLUSTER SHARDS`: a map of `slots` and `nodes`.
-    fn add_shard(&mut self, entry: Value<'_>, asked: &Endpoint) -> Result<(), SlotsReject> {
+    fn add_shard(
+        &mut self,
+        entry: Value<'_>,
+        asked: &Endpoint,
+        port: &str,
+    ) -> Result<(), SlotsReject> {
         let [slots, nodes] = fields(entry, ["slots", "nodes"])?;
         let (Some(Value::Array(mut slots)), Some(Value::Array(nodes))) = (slots, nodes) else {
             return Err(SlotsReject::Shape);
         };
         let (mut master, mut replicas) = (None, Vec::new());
         for node in nodes {
-            let Some((role, endpoint)) = shard_node(node, asked)? else {
+            let Some((role, endpoint)) = shard_node(node, asked, port)? else {
                 continue;
             };
             match role {
@@ -391,9 +411,13 @@ fn listed_node(node: Value<'_>, asked: &Endpoint) -> Result<Option<Endpoint>, Sl
 }
 
 /// A node of `CLUSTER SHARDS`; `None`: one that is not to be asked.
-fn shard_node(node: Value<'_>, asked: &Endpoint) -> Result<Option<(Role, Endpoint)>, SlotsReject> {
-    let [endpoint, ip, plain_port, role, health] =
-        fields(node, ["endpoint", "ip", "port", "role", "health"])?;
+fn shard_node(
+    node: Value<'_>,
+    asked: &Endpoint,
+    port_name: &str,
+) -> Result<Option<(Role, Endpoint)>, SlotsReject> {
+    let [endpoint, ip, told_port, role, health] =
+        fields(node, ["endpoint", "ip", port_name, "role", "health"])?;
     let (Some(endpoint), Some(role), Some(health)) = (endpoint, role, health) else {
         return Err(SlotsReject::Shape);
     };
@@ -404,7 +428,7 @@ fn shard_node(node: Value<'_>, asked: &Endpoint) -> Result<Option<(Role, Endpoin
     };
     // `fail` and `loading` beside `online` (shards); whatever else may come is no promise to serve either.
     let is_online = health.text().ok_or(SlotsReject::Shape)? == b"online";
-    let port = plain_port.as_ref().map(port).transpose()?;
+    let port = told_port.as_ref().map(port).transpose()?;
     let host = host(&endpoint, ip.as_ref(), asked)?;
     Ok(match (host, port) {
         (Some(host), Some(port)) if is_online => Some((role, Endpoint { host, port })),

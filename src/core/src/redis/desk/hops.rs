@@ -244,7 +244,11 @@ impl Desk {
         fx: &mut Effects,
     ) {
         let asked = &self.nodes[index].endpoint;
-        let Ok(map) = SlotMap::from_reply(value.clone(), asked) else {
+        let map = match self.config.tls {
+            Some(_) => SlotMap::from_reply_by_tls(value.clone(), asked),
+            None => SlotMap::from_reply(value.clone(), asked),
+        };
+        let Ok(map) = map else {
             self.counts.faults += 1;
             return; // LOADING, NOPERM, no cluster: the timer asks again
         };

@@ -28,6 +28,7 @@ use crate::mail::Addr;
 use crate::port::Effects;
 use crate::rng::Rng;
 use crate::time::{Mono, Now};
+use crate::tls::{TlsId, TlsPeer};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -47,6 +48,8 @@ pub struct DeskConfig {
     pub servers: Vec<Endpoint>,
     /// The servers are nodes of one Redis Cluster.
     pub is_cluster: bool,
+    /// Links are encrypted, by these settings; `None`: they are not.
+    pub tls: Option<TlsId>,
     /// What is told to a client stands only once so many replicas have it; `None`: once the master has it.
     pub wait: Option<Wait>,
     /// Grants that were told are kept for [`Desk::next_grant`].
@@ -399,6 +402,10 @@ impl Desk {
             return None;
         }
         let to = address_of(endpoint);
+        let tls = self.config.tls.map(|settings| TlsPeer {
+            settings,
+            host: endpoint.host.clone(),
+        });
         self.nodes.push(Node {
             endpoint: endpoint.clone(),
             is_resolving: false,
@@ -407,7 +414,8 @@ impl Desk {
                 self.config.words.clone(),
                 self.config.patience,
                 self.config.under_way_max,
-            ),
+            )
+            .over_tls(tls),
             parked: VecDeque::new(),
             loading: 0,
             breaker: Breaker::new(self.config.breaker),

@@ -54,6 +54,7 @@ impl fmt::Display for LinkFault {
             Self::Connect(ConnectError::LocalLimit) => f.write_str(
                 "this machine gave no descriptor or port; raise the limit of open files",
             ),
+            Self::Connect(ConnectError::Tls(fault)) => fault.fmt(f),
             Self::Connect(ConnectError::Other(errno)) => {
                 write!(f, "could not be connected (errno {errno})")
             }

@@ -13,6 +13,7 @@ use crate::planted::{self, Planted};
 use crate::port::{ConnId, Connect, ConnectError, ConnectToken, Effects};
 use crate::rng::Rng;
 use crate::time::{Mono, NS_PER_MS, Now};
+use crate::tls::TlsPeer;
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 use fault::LinkFault;
@@ -94,6 +95,8 @@ pub enum Took<'a, W> {
 #[derive(Debug)]
 pub struct Link<W> {
     to: Option<SocketAddr>,
+    /// Encrypted, and to whom.
+    tls: Option<TlsPeer>,
     words: Words,
     patience: Patience,
     under_way_max: usize,
@@ -118,6 +121,7 @@ impl<W> Link<W> {
     ) -> Self {
         Self {
             to,
+            tls: None,
             words,
             patience,
             under_way_max,
@@ -129,6 +133,11 @@ impl<W> Link<W> {
             last_sent: Mono(0),
             last_fault: None,
         }
+    }
+
+    /// Its connections are encrypted, to this peer; `None`: they are not.
+    pub fn over_tls(self, tls: Option<TlsPeer>) -> Self {
+        Self { tls, ..self }
     }
 
     /// Where the next connect goes; `None`: nowhere until it is told.
@@ -208,12 +217,16 @@ impl<W> Link<W> {
                 };
                 let token = token();
                 self.phase = Phase::Connecting(token);
-                fx.connect(Connect {
+                let connect = Connect {
                     token,
                     to,
                     from: None,
                     deadline: now.mono.plus_ms(self.patience.greeting_ms_max),
-                });
+                };
+                match &self.tls {
+                    Some(peer) => fx.connect_tls(connect, peer.clone()),
+                    None => fx.connect(connect),
+                }
             }
             Phase::Greeting { until, .. } if until <= now.mono => {
                 return Err(LinkFault::GreetingTimedOut);
