@@ -11,6 +11,7 @@ use redis_part::{Redis, free_port};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 use weir::private_redis::cluster::{Cluster, Ports, Shape};
 
@@ -401,4 +402,9 @@ fn nodes_of_a_cluster_are_verified_by_the_addresses_that_it_announces() {
         buy(&mut running.wire(), &buyer, user);
     }
     running.stop();
+    // What looks at the books beside the sale goes the same way.
+    let mut command = Command::new(weir());
+    command.args(["reconcile", "--config"]).arg(shop.toml());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
