@@ -92,7 +92,7 @@ impl RedisPlan {
             timeout_ms: 5 + rng.below(50),
         });
         let goes_far = machines == 2 && !is_calm && wait.is_none() && plan.load_ms > MENDED_MS;
-        let far_failover = (goes_far && rng.chance(1, 3)).then(|| {
+        let far_failover = (goes_far && rng.chance(2, 3)).then(|| {
             let at_ms = rng.below(plan.load_ms - MENDED_MS);
             (at_ms, 50 + rng.below(300))
         });
