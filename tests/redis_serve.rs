@@ -69,6 +69,10 @@ fn a_sale_on_redis_sells_each_unit_once_and_every_order_follows() {
     let mut wire = running.wire();
     let (mut winners, mut losers) = (Vec::new(), 0);
     for user in 1..=STOCK + 50 {
+        // Somebody writes into the stream of the orders: no order waits for that.
+        if user % 10 == 0 && user <= 30 {
+            redis.cli(&["XADD", "{a1:s1}:orders", "*", "hello", "world"]);
+        }
         let submit = buyer.submit(user);
         let answer = wire.ask(&buyer.bytes(&submit));
         match answer.code().as_str() {
@@ -95,6 +99,8 @@ fn a_sale_on_redis_sells_each_unit_once_and_every_order_follows() {
         "REQUEST_REPLAYED"
     );
     assert_eq!((field(&redis, "free"), field(&redis, "held")), (0, STOCK));
+    until_metric(&running, "weir_redis_stream_unreadable_total", 3);
+    until_metric(&running, "weir_redis_links_lost_total", 0);
     running.stop();
     assert_eq!(orders(&shop), STOCK);
     // A restart changes nothing: the stock is in Redis.

@@ -181,8 +181,10 @@ metrics! {
     "weir_redis_outbox_total" Counter Sum One "Reservations without an order that were handed to the worker.";
     "weir_redis_stream_taken_total" Counter Sum One "Order messages of streams that were handed to the worker.";
     "weir_redis_stream_forgotten_total" Counter Sum One "Order messages removed from streams, their orders being confirmed.";
+    "weir_redis_stream_unreadable_total" Counter Sum One "Entries of order streams that are no order messages: removed; an order that was meant comes by the scan.";
+    "weir_redis_errors_total" Counter Sum One "Error replies of Redis, by their first word.";
     "weir_redis_orders_elsewhere" Gauge Max One "1: another order store, or a later run of this one, makes the orders of this stock.";
-    "weir_redis_orphans_total" Counter Sum One "Pending reservations without a record.";
+    "weir_redis_orphans_total" Counter Sum One "Pending reservations without a record, or with one that cannot be read.";
     "weir_redis_servers_changed" Gauge Max One "Servers that have a SKU's slot and not its books, after a failover or a restart: no grant is asked of them.";
     "weir_redis_unreplicated_total" Counter Sum One "Answers that too few replicas had in time: they were looked up.";
     "weir_redis_mending" Gauge Max One "1 while a SKU's books are mended after a failover.";

@@ -7,8 +7,8 @@ use crate::config::RedisPlan;
 use weir_core::redis::step::SkuSteps;
 use weir_proto::resp::{self, Value};
 
-/// An hour: nobody is that slow, so nothing is claimed.
-const IDLE_MS: &[u8] = b"3600000";
+/// Behind every message: nothing is claimed from there on.
+const BEHIND_ALL: &[u8] = b"18446744073709551615-18446744073709551615";
 
 impl Visit<'_> {
     /// Asks for each command of `take.lua` where it changes nothing that the maker's own first take does not.
@@ -28,13 +28,13 @@ impl Visit<'_> {
                         key,
                         b"weir",
                         b"look",
-                        IDLE_MS,
-                        b"0-0",
+                        b"3600000",
+                        BEHIND_ALL,
                         b"COUNT",
                         b"1",
                     ],
                 ),
-                // What it reads is claimed at the start.
+                // What this consumer was given and has not acknowledged: nothing.
                 (
                     "XREADGROUP",
                     &[
@@ -46,7 +46,7 @@ impl Visit<'_> {
                         b"1",
                         b"STREAMS",
                         key,
-                        b">",
+                        b"0",
                     ],
                 ),
             ];

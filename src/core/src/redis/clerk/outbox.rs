@@ -47,7 +47,7 @@ pub(super) struct Outbox {
     restocks_out: Vec<(Addr, AskId, Restock)>,
     /// Order messages sent.
     pub sent: u64,
-    /// Pending numbers without a record.
+    /// Pending numbers without a record, or with one that cannot be read.
     pub orphans: u64,
 }
 

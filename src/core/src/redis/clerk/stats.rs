@@ -2,6 +2,7 @@
 
 use super::Clerk;
 use crate::mail::Addr;
+use crate::redis::desk::ERROR_WORDS;
 use crate::stats::{Label, Sample, Stats};
 use crate::time::Now;
 use alloc::vec::Vec;
@@ -33,6 +34,7 @@ impl Clerk {
             ("weir_redis_outbox_total", self.outbox.sent),
             ("weir_redis_stream_taken_total", self.stream.sent),
             ("weir_redis_stream_forgotten_total", self.stream.forgotten),
+            ("weir_redis_stream_unreadable_total", self.stream.unreadable),
             (
                 "weir_redis_orders_elsewhere",
                 u64::from(self.stream.is_elsewhere),
@@ -49,6 +51,9 @@ impl Clerk {
             ("weir_redis_unreplicated_total", counts.unreplicated),
         ] {
             put(name, Label::None, value);
+        }
+        for (word, count) in ERROR_WORDS.iter().zip(counts.errors) {
+            put("weir_redis_errors_total", Label::Result(word), count);
         }
         for desked in &self.skus {
             let Some(state) = &desked.state else {

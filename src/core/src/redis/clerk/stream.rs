@@ -65,6 +65,8 @@ pub(super) struct Stream {
     pub sent: u64,
     /// Messages forgotten.
     pub forgotten: u64,
+    /// Entries that were no order messages.
+    pub unreadable: u64,
 }
 
 impl Stream {
@@ -90,6 +92,7 @@ impl Stream {
             is_elsewhere: false,
             sent: 0,
             forgotten: 0,
+            unreadable: 0,
         }
     }
 
@@ -153,6 +156,7 @@ impl Stream {
             Taken::Page(page) => {
                 self.forgotten += line.done_out as u64;
                 let is_told = scan.has_told(now, sku, page.total);
+                self.unreadable += page.unreadable.len() as u64;
                 self.sent += line.heard(now, page, is_told, fx);
             }
         }
@@ -236,6 +240,8 @@ impl Line {
                 }
             }
         }
+        // Nobody can make an order of these: they go, and what was meant is found by its state.
+        self.done.extend(&page.unreadable);
         let is_idle = page.messages.is_empty() && self.held.is_empty() && self.done.is_empty();
         if self.is_sold_out && is_idle {
             self.due = now.mono.plus_ms(TAKE_SOLD_OUT_MS);

@@ -20,6 +20,29 @@ pub(super) enum Meaning {
     Open,
 }
 
+/// Words of error replies that are counted by themselves; the last one is for all others. What an operator does about each
+/// is in README.
+pub const ERROR_WORDS: [&str; 11] = [
+    "OOM",
+    "NOPERM",
+    "NOAUTH",
+    "WRONGTYPE",
+    "WEIRBOOKS",
+    "WEIRARGS",
+    "NOREPLICAS",
+    "MISCONF",
+    "READONLY",
+    "BUSY",
+    "other",
+];
+
+/// The place of an error's word in [`ERROR_WORDS`]: of what a script met, where Redis wraps it.
+pub(super) fn word_of(error: &ErrorReply<'_>) -> usize {
+    let place = |code: &[u8]| ERROR_WORDS.iter().position(|word| word.as_bytes() == code);
+    let found = place(error.code).or_else(|| place(error.cause()));
+    found.unwrap_or(ERROR_WORDS.len() - 1)
+}
+
 pub(super) fn meaning(error: &ErrorReply<'_>) -> Meaning {
     match error.code {
         b"NOSCRIPT" => Meaning::NoScript,

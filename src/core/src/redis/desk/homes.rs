@@ -159,15 +159,22 @@ impl Desk {
         self.unpark(now, index, fx);
     }
 
-    /// Asks which history of writes the server has now; false: it cannot be asked.
+    /// Asks which history of writes the server has now, once a turn for all its SKUs; false: it cannot be asked.
     pub(super) fn ask_role(&mut self, now: Now, index: usize, fx: &mut Effects) -> bool {
-        let link = &mut self.nodes[index].link;
-        if link.room() < 2 {
+        let node = &mut self.nodes[index];
+        if node.link.room() < 2 {
             return false; // what is read behind it must follow
         }
-        let sent = link.send(now, Sent::Role, fx, |out| {
+        let this_turn = Some((now.mono, node.greetings));
+        if node.role_asked == this_turn {
+            return true;
+        }
+        let sent = node.link.send(now, Sent::Role, fx, |out| {
             resp::command(out, &[b"INFO", b"replication"]);
         });
+        if sent.is_ok() {
+            node.role_asked = this_turn;
+        }
         sent.is_ok()
     }
 

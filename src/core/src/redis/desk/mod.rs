@@ -33,6 +33,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+pub use errors::ERROR_WORDS;
 use homes::{Home, Standing};
 pub use news::{News, OutboxFound, PageState, Pull, SkuPage};
 use routes::{Route, Routes};
@@ -132,6 +133,8 @@ struct Node {
     is_retired: bool,
     /// How often its link became ready.
     greetings: u64,
+    /// Its role was asked for then, on the link of that greeting: what is read in the same turn comes behind the answer.
+    role_asked: Option<(Mono, u64)>,
     /// The server that it is, and when it was met first.
     met: Option<(HomeId, Mono)>,
     /// What waits for its replicas.
@@ -167,6 +170,8 @@ pub struct DeskCounts {
     pub draws_unknown: u64,
     /// Answers that too few replicas had in time: unknown.
     pub unreplicated: u64,
+    /// Error replies to asks and pulls by the word of [`ERROR_WORDS`], but for those about slots and scripts.
+    pub errors: [u64; ERROR_WORDS.len()],
 }
 
 /// See the module.
@@ -421,6 +426,7 @@ impl Desk {
             breaker: Breaker::new(self.config.breaker),
             is_retired: false,
             greetings: 0,
+            role_asked: None,
             met: None,
             batch: Batch::default(),
         });

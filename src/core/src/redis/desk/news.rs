@@ -106,7 +106,7 @@ pub struct OutboxFound {
     pub next: (WallMs, u64),
     /// Fewer were found than asked for: this was the last page.
     pub is_last: bool,
-    /// Numbers without a record.
+    /// Numbers without a record, or with one that cannot be read.
     pub orphans: u64,
     /// Restocks of this page.
     pub restocks: Vec<Restocked>,
@@ -282,6 +282,9 @@ impl Desk {
             let is_open = errors::meaning(error) == Meaning::Open;
             self.counts.draws_unknown += u64::from(is_open && pull.is_draw());
             self.pull_lost(place, pull);
+            if !matches!(error.code, b"NOSCRIPT" | b"MOVED" | b"ASK" | b"CLUSTERDOWN") {
+                self.counts.errors[errors::word_of(error)] += 1;
+            }
             match error.code {
                 b"NOSCRIPT" => self.load(now, index, pull.script(), fx),
                 b"MOVED" => {
@@ -434,9 +437,10 @@ fn outbox_of(
         found.next_request = page.next_request;
         found.has_all_restocks = page.has_all_restocks;
         for message in page {
-            match message? {
-                Some(message) => found.messages.push(message),
-                None => found.orphans += 1,
+            // One record that cannot be read keeps no other from its order.
+            match message {
+                Ok(Some(message)) => found.messages.push(message),
+                Ok(None) | Err(_) => found.orphans += 1,
             }
         }
     }

@@ -27,6 +27,8 @@ pub struct TakenPage {
     pub total: u64,
     /// New ones, and those that were handed out before.
     pub messages: Vec<(StreamId, OrderMessage)>,
+    /// Entries that are no order messages.
+    pub unreadable: Vec<StreamId>,
     /// How many of them are new.
     pub fresh: u64,
     /// Where the claim goes on; `None`: it was the last page, or nothing was claimed.
@@ -59,7 +61,7 @@ pub fn taken(sku: SkuKey, ids_above: u64, reply: &Value<'_>) -> Result<Taken, Sh
         let next = stream_id(&parts.next().ok_or(ShapeFault::Length)?)?;
         page.claim_next = (next != StreamId::default()).then_some(next);
         let entries = parts.next().ok_or(ShapeFault::Length)?;
-        reader.entries(&entries, &mut page.messages)?;
+        reader.entries(&entries, &mut page)?;
     }
     let before = page.messages.len();
     let fresh = items.next().ok_or(ShapeFault::Length)?;
@@ -69,7 +71,7 @@ pub fn taken(sku: SkuKey, ids_above: u64, reply: &Value<'_>) -> Result<Taken, Sh
         let mut only = list(&streams.next().ok_or(ShapeFault::Length)?)?;
         only.next().ok_or(ShapeFault::Length)?;
         let entries = only.next().ok_or(ShapeFault::Length)?;
-        reader.entries(&entries, &mut page.messages)?;
+        reader.entries(&entries, &mut page)?;
     }
     page.fresh = (page.messages.len() - before) as u64;
     let records = items.next().ok_or(ShapeFault::Length)?;
@@ -84,11 +86,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn entries(
-        &self,
-        entries: &Value<'_>,
-        into: &mut Vec<(StreamId, OrderMessage)>,
-    ) -> Result<(), ShapeFault> {
+    fn entries(&self, entries: &Value<'_>, into: &mut TakenPage) -> Result<(), ShapeFault> {
         for entry in list(entries)? {
             if entry == Value::Null {
                 continue; // Redis 6.2: it was handed out and is gone
@@ -96,7 +94,10 @@ impl Reader {
             let mut parts = list(&entry)?;
             let id = stream_id(&parts.next().ok_or(ShapeFault::Length)?)?;
             let fields = parts.next().ok_or(ShapeFault::Length)?;
-            into.push((id, self.message(&fields)?));
+            match self.message(&fields) {
+                Ok(message) => into.messages.push((id, message)),
+                Err(_) => into.unreadable.push(id),
+            }
         }
         Ok(())
     }
@@ -210,6 +211,24 @@ mod tests {
         assert_eq!(page.claim_next, Some(StreamId { ms: 5, seq: 1 }));
         assert_eq!(page.waits, [true, false, false]);
         assert_eq!(page.messages[0].1.unit_price.minor, 1_990);
+    }
+
+    #[test]
+    fn an_entry_that_is_no_order_message_keeps_no_other_back() {
+        let strange = format!("*2\r\n$3\r\n4-0\r\n{}", bulks(&["hello", "world"]));
+        let zero = entry("5-0", "0");
+        let fresh = format!(
+            "*1\r\n*2\r\n$1\r\nk\r\n*4\r\n{}{strange}{zero}{}",
+            entry("3-0", "11"),
+            entry("6-0", "12")
+        );
+        let reply = format!("*5\r\n:20\r\n:100\r\n$-1\r\n{fresh}*0\r\n");
+        let Ok(Taken::Page(page)) = taken(SKU, 1_000, &read(reply.as_bytes())) else {
+            panic!("{reply}")
+        };
+        let found: Vec<u64> = page.messages.iter().map(|(id, _)| id.ms).collect();
+        let strange: Vec<u64> = page.unreadable.iter().map(|id| id.ms).collect();
+        assert_eq!((found, strange), ([3, 6].to_vec(), [4, 5].to_vec()));
     }
 
     #[test]
