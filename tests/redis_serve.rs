@@ -430,6 +430,26 @@ fn a_cluster_of_which_a_node_is_away_is_served_by_the_others() {
 }
 
 #[test]
+fn any_node_of_a_cluster_will_do_to_begin_with() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    // The second half of its nodes were made replicas.
+    let servers: Vec<String> = cluster.nodes[3..]
+        .iter()
+        .map(|node| format!("127.0.0.1:{}", node.port))
+        .collect();
+    let shop = shop_at("replicas", &servers.join("\", \""));
+    shop.edit("# cluster = false", "cluster = true");
+    let running = shop.start();
+    let buyer = Buyer::of(&shop);
+    let mut wire = running.wire();
+    let won = until_sold(&mut wire, &buyer, 1);
+    until_status(&mut wire, &buyer, &won, &["CREATED"]);
+    running.stop();
+}
+
+#[test]
 fn passwords_are_taken_from_a_guarded_file_and_never_shown() {
     let Some(redis) = Redis::start_with(&["--requirepass", "correct-horse"]) else {
         return;

@@ -21,7 +21,7 @@ pub use redis::books::{BooksError, compare as compare_redis};
 use self::hall::{Hall, News, Stage, name_of};
 use self::probe::Missing;
 use self::resolver::Resolver;
-use self::stores::{OrdersHere, Stores};
+use self::stores::{ForClerk, Stores};
 use crate::config::{Footprint, LogTarget, Plan, RedisPlan};
 use crate::deny::DenyBook;
 use crate::log::LogWriter;
@@ -187,7 +187,7 @@ fn seed() -> Result<u64, ServeError> {
 fn start_deciders(
     plan: &Plan,
     hall: &Hall,
-    (here, port): (OrdersHere, u16),
+    (here, port): (ForClerk, u16),
     owner: &mut Stage,
     worker: &mut Stage,
 ) -> Result<(), ServeError> {
@@ -213,11 +213,16 @@ fn start_deciders(
 /// The ledger's clerk, where Redis holds the ledger: it has sockets.
 fn start_clerk(
     plan: &Plan,
-    (redis, here, port): (&RedisPlan, OrdersHere, u16),
+    (redis, here, port): (&RedisPlan, ForClerk, u16),
     hall: &Hall,
     owner: &mut Stage,
 ) -> Result<(), ServeError> {
     let now = clock::read();
+    // Replicas name their masters, and are no help to a clerk: it begins with both.
+    let mut nodes = redis.desk.servers.clone();
+    let masters = here.masters.into_iter();
+    nodes.extend(masters.filter(|node| !redis.desk.servers.contains(node)));
+    nodes.truncate(REDIS_NODES_MAX);
     let config = ClerkConfig {
         sale: Arc::clone(&plan.sale),
         plans: redis.steps.clone(),
@@ -228,6 +233,7 @@ fn start_clerk(
         boot: now.wall.0,
         seed: seed()?,
         desk: DeskConfig {
+            servers: nodes,
             seed: seed()?,
             ..redis.desk.clone()
         },

@@ -4,6 +4,7 @@ use super::{ServeError, files, planted, redis};
 use crate::config::Plan;
 use crate::orders::store::OrderStore;
 use crate::store::{DirLock, LedgerStore, take_directory};
+use weir_core::redis::endpoint::Endpoint;
 use weir_core::redis::step::Maker;
 use weir_proto::ids::SkuKey;
 
@@ -16,18 +17,20 @@ pub(super) struct Stores {
     /// Of the data directory, where no ledger's store holds it.
     pub lock: Option<DirLock>,
     /// What they know of a ledger in Redis.
-    pub here: OrdersHere,
+    pub here: ForClerk,
     /// What an operator should know.
     pub notes: Vec<String>,
 }
 
-/// What the order store of this process says to the clerk.
+/// What was found at the start and the clerk is told: by the order store of this process, and by Redis.
 #[derive(Default)]
-pub(super) struct OrdersHere {
+pub(super) struct ForClerk {
     /// SKUs that have orders: if Redis does not have them, it has lost them, and they are mended, not opened.
     pub never_open: Vec<SkuKey>,
     /// Who makes the orders; `None`: another process does.
     pub maker: Option<Maker>,
+    /// Masters of a cluster.
+    pub masters: Vec<Endpoint>,
 }
 
 impl Stores {
@@ -46,7 +49,7 @@ impl Stores {
                 ledger: Some(ledger), // it holds the lock itself
                 orders: Some(orders),
                 lock: None,
-                here: OrdersHere::default(),
+                here: ForClerk::default(),
                 notes,
             });
         };
@@ -56,7 +59,10 @@ impl Stores {
                 ledger: None,
                 orders: None,
                 lock: None, // nothing is kept in the directory
-                here: OrdersHere::default(),
+                here: ForClerk {
+                    masters: seen.masters,
+                    ..ForClerk::default()
+                },
                 notes: seen.notes,
             });
         }
@@ -64,9 +70,10 @@ impl Stores {
         let orders = planted::open_orders(&plan.store.orders())?;
         redis::pair(plan_redis, &orders)?;
         let mut notes = std::mem::take(&mut seen.notes);
-        let here = OrdersHere {
+        let here = ForClerk {
             never_open: redis::compare(plan_redis, &seen, &orders, &mut notes)?,
             maker: Some(orders.begin_run()?),
+            masters: seen.masters,
         };
         Ok(Self {
             ledger: None,

@@ -48,6 +48,8 @@ pub(super) struct Seen {
     pub notes: Vec<String>,
     /// The one server's name for itself, as its books carry it; a cluster has one for each master.
     pub home: String,
+    /// The masters of a cluster, which the nodes that the configuration names may be none of.
+    pub masters: Vec<Endpoint>,
     /// SKUs that are not there.
     pub absent: Vec<SkuKey>,
 }
@@ -83,7 +85,11 @@ fn look_at(plan: &RedisPlan, server: &Endpoint, seen: &mut Seen) -> Result<(), R
     let (home, replicas) = visit.look_around(plan, &mut seen.notes)?;
     visit.look_at_safety(plan, &replicas, &mut seen.notes)?;
     if plan.desk.is_cluster {
-        return visit.look_at_slots();
+        let masters = visit.look_at_slots()?;
+        let new = |node: &&Endpoint| !seen.masters.contains(node);
+        let new: Vec<Endpoint> = masters.iter().filter(new).cloned().collect();
+        seen.masters.extend(new);
+        return Ok(());
     }
     visit.look_at_keys(plan, &mut seen.absent)?;
     visit.look_at_permissions(plan)?;
@@ -367,13 +373,14 @@ impl<'a> Visit<'a> {
         Ok(())
     }
 
-    fn look_at_slots(&mut self) -> Result<(), RedisError> {
+    /// The masters of the cluster.
+    fn look_at_slots(&mut self) -> Result<Vec<Endpoint>, RedisError> {
         let reply = self.must("CLUSTER SLOTS", &[b"CLUSTER", b"SLOTS"])?;
         let map = SlotMap::from_reply(resp::read(&reply), self.server);
         let map = map.map_err(|reject| self.fail(Why::Slots(reject)))?;
         let uncovered: Vec<String> = map.uncovered().map(|range| range.to_string()).collect();
         if uncovered.is_empty() {
-            return Ok(());
+            return Ok(map.masters().to_vec());
         }
         Err(self.fail(Why::Uncovered(uncovered)))
     }
