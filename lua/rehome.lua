@@ -30,7 +30,7 @@ end
 local fence = sku[3] or ''
 local epoch, version = tonumber(sku[5]), tonumber(sku[6])
 local is_moved = from ~= '' and fence == '' and sku[2] == from
-local maker, last = sku[9] or store, sku[10] or '0'
+local maker, last = sku[9] or store, sku[9] and sku[10] or '0' -- a run is one of its store
 local is_ours = maker == store and (#last < #run or (#last == #run and last <= run))
 local is_mended = from == '' and fence == here and is_ours
 if not is_moved and not is_mended then

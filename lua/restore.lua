@@ -40,7 +40,7 @@ local sku = redis.call('HMGET', sku_key, 'now', 'fence', 'total', 'free', 'epoch
     'run', 'restocked')
 local log = redis.call('HMGET', ops_key, 'first', 'next')
 local known = count > 0 and redis.call('HMGET', ops_key, unpack(names)) or {}
-local maker, last = sku[7] or store, sku[8] or '0'
+local maker, last = sku[7] or store, sku[7] and sku[8] or '0' -- a run is one of its store
 local is_ours = maker == store and (#last < #run or (#last == #run and last <= run))
 if sku[1] and (sku[2] ~= here or not is_ours) then
     return {17, tonumber(sku[5]), tonumber(sku[6]), 0}

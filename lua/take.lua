@@ -21,7 +21,7 @@ if not sku[1] then
     return {7}
 end
 -- Runs are compared as decimal digits: they may be larger than a double holds.
-local maker, last = sku[2] or store, sku[3] or '0'
+local maker, last = sku[2] or store, sku[2] and sku[3] or '0' -- a run is one of its store
 if maker ~= store or #last > #run or (#last == #run and last > run) then
     return {21, maker, last}
 end

@@ -351,14 +351,8 @@ fn nothing_is_said_to_a_stranger_that_takes_the_servers_place_and_the_right_one_
     running.stop();
 }
 
-#[test]
-fn nodes_of_a_cluster_are_verified_by_the_addresses_that_it_announces() {
-    if !redis_part::is_here() {
-        return;
-    }
-    let files = Files::new("cluster");
-    let ca = files.authority("ca");
-    files.leaf("server", "127.0.0.1", &ca, false);
+/// A cluster whose nodes have these certificates, and its ports of TLS. With `tells` they tell each other those ports.
+fn cluster(files: &Files, leaves: [&str; 3], tells: bool) -> (Cluster, Vec<u16>) {
     let shape = Shape {
         masters: 3,
         replicas: 0,
@@ -371,7 +365,10 @@ fn nodes_of_a_cluster_are_verified_by_the_addresses_that_it_announces() {
         tls_ports.truncate(index); // of a try that failed
         let tls_port = free_port();
         tls_ports.push(tls_port);
-        let mut words = files.words(tls_port, "server", "no");
+        let mut words = files.words(tls_port, leaves[index], "no");
+        if !tells {
+            return Ok((ports, words));
+        }
         words.extend(["--tls-cluster", "yes"].map(str::to_owned));
         let found_at = Ports {
             clients: tls_port,
@@ -379,7 +376,50 @@ fn nodes_of_a_cluster_are_verified_by_the_addresses_that_it_announces() {
         };
         Ok((found_at, words))
     });
-    let cluster = cluster.unwrap();
+    (cluster.unwrap(), tls_ports)
+}
+
+fn lines_of_cluster(files: &Files) -> String {
+    format!(
+        "cluster = true\ntls = true\ntls_ca = \"{}\"",
+        files.path("ca.pem")
+    )
+}
+
+#[test]
+fn what_a_cluster_does_not_tell_or_cannot_show_is_said_before_anything_starts() {
+    if !redis_part::is_here() {
+        return;
+    }
+    let files = Files::new("cluster-wrong");
+    let ca = files.authority("ca");
+    files.leaf("server", "127.0.0.1", &ca, false);
+    files.leaf("other", "redis.example", &ca, false);
+    let lines = lines_of_cluster(&files);
+    for (leaves, tells, wanted) in [
+        (["server"; 3], false, "tls-cluster yes"),
+        (
+            ["server", "other", "server"],
+            true,
+            "made out to another host",
+        ),
+    ] {
+        let (cluster, ports) = cluster(&files, leaves, tells);
+        let shop = shop("wrong", &format!("127.0.0.1:{}", ports[0]), &lines);
+        refused(&shop, &[wanted]);
+        drop(cluster);
+    }
+}
+
+#[test]
+fn nodes_of_a_cluster_are_verified_by_the_addresses_that_it_announces() {
+    if !redis_part::is_here() {
+        return;
+    }
+    let files = Files::new("cluster");
+    let ca = files.authority("ca");
+    files.leaf("server", "127.0.0.1", &ca, false);
+    let (cluster, tls_ports) = cluster(&files, ["server"; 3], true);
     // One that does not serve the SKU's slot: the other's name comes from its map.
     let serves = |node: &weir::private_redis::Server| {
         let mut link = node.connect().unwrap();
@@ -387,14 +427,10 @@ fn nodes_of_a_cluster_are_verified_by_the_addresses_that_it_announces() {
             .is_err_and(|error| !error.0.contains("MOVED"))
     };
     let other = cluster.nodes.iter().position(|node| !serves(node)).unwrap();
-    let lines = format!(
-        "cluster = true\ntls = true\ntls_ca = \"{}\"",
-        files.path("ca.pem")
-    );
     let shop = shop(
         "cluster",
         &format!("127.0.0.1:{}", tls_ports[other]),
-        &lines,
+        &lines_of_cluster(&files),
     );
     let running = shop.start();
     let buyer = Buyer::of(&shop);

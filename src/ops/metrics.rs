@@ -178,6 +178,7 @@ metrics! {
     "weir_redis_faults_total" Counter Sum One "Replies that no command of ours should get.";
     "weir_redis_broken_total" Counter Sum One "Asks that an open breaker kept back.";
     "weir_redis_links_lost_total" Counter Sum One "Connections to Redis that ended.";
+    "weir_redis_link_faults_total" Counter Sum One "Connections to Redis that were not made or ended, by why.";
     "weir_redis_outbox_total" Counter Sum One "Reservations without an order that were handed to the worker.";
     "weir_redis_stream_taken_total" Counter Sum One "Order messages of streams that were handed to the worker.";
     "weir_redis_stream_forgotten_total" Counter Sum One "Order messages removed from streams, their orders being confirmed.";

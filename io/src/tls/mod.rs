@@ -8,6 +8,7 @@ pub mod over;
 mod session;
 pub mod stream;
 
+use rustls::client::Resumption;
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -76,6 +77,9 @@ impl TlsClient {
                 config.map_err(|_| TlsReject::Pair)?
             }
         };
+        // Every connection looks at the certificate anew.
+        let mut config = config;
+        config.resumption = Resumption::disabled();
         Ok(Self(Arc::new(config)))
     }
 

@@ -52,6 +52,22 @@ pub enum TlsFault {
     Broken,
 }
 
+impl TlsFault {
+    /// A short word for it, as metrics name it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NotTls | Self::Ended | Self::Silent => "tls_no_handshake",
+            Self::UnknownIssuer => "tls_unknown_issuer",
+            Self::WrongName | Self::NoName => "tls_wrong_name",
+            Self::Expired | Self::NotYetValid => "tls_not_valid_now",
+            Self::BadCertificate => "tls_bad_certificate",
+            Self::Incompatible => "tls_incompatible",
+            Self::WantsCertificate | Self::CertificateRefused | Self::Refused(_) => "tls_refused",
+            Self::Broken => "tls_broken",
+        }
+    }
+}
+
 impl fmt::Display for TlsFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

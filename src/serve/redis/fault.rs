@@ -37,6 +37,7 @@ pub(super) enum Why {
     NoCluster,
     IsCluster,
     Uncovered(Vec<String>),
+    NoTlsPorts,
     Slots(SlotsReject),
     Foreign {
         key: String,
@@ -161,6 +162,9 @@ impl fmt::Display for RedisError {
                 f,
                 "nobody serves slots {} of the cluster; `redis-cli --cluster check` and `fix` mend it",
                 ranges.join(", ")
+            ),
+            Why::NoTlsPorts => f.write_str(
+                "its nodes tell no ports of TLS: set tls-cluster yes on each of them",
             ),
             Why::Slots(reject) => write!(
                 f,

@@ -127,8 +127,8 @@ impl SlotMap {
         Self::read(reply, asked, "port")
     }
 
-    /// As [`Self::from_reply`], of a reply that came by TLS, with the ports of TLS (shards, `tls-port`; `CLUSTER SLOTS`
-    /// tells the ports of the asking connection's kind).
+    /// As [`Self::from_reply`], of a reply that came by TLS, with the ports of TLS (shards, `tls-port`). `CLUSTER SLOTS`
+    /// tells the one port that nodes tell each other: of TLS with `tls-cluster yes`.
     ///
     /// # Errors
     /// As [`Self::from_reply`].

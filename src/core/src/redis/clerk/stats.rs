@@ -55,6 +55,9 @@ impl Clerk {
         for (word, count) in ERROR_WORDS.iter().zip(counts.errors) {
             put("weir_redis_errors_total", Label::Result(word), count);
         }
+        for (word, count) in self.desk.link_faults() {
+            put("weir_redis_link_faults_total", Label::Result(word), count);
+        }
         for desked in &self.skus {
             let Some(state) = &desked.state else {
                 continue;

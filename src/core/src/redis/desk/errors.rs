@@ -36,6 +36,9 @@ pub const ERROR_WORDS: [&str; 11] = [
     "other",
 ];
 
+/// The place of WEIRBOOKS: also of books that cannot be read.
+pub(super) const OUR_BOOKS: usize = 4;
+
 /// The place of an error's word in [`ERROR_WORDS`]: of what a script met, where Redis wraps it.
 pub(super) fn word_of(error: &ErrorReply<'_>) -> usize {
     let place = |code: &[u8]| ERROR_WORDS.iter().position(|word| word.as_bytes() == code);
@@ -63,4 +66,19 @@ pub(super) fn hides_a_demotion(error: &ErrorReply<'_>) -> bool {
 
 fn is_not_here(word: &[u8]) -> bool {
     matches!(word, b"READONLY" | b"LOADING" | b"MASTERDOWN")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_at_their_places() {
+        let word = |code: &'static [u8], text: &'static [u8]| {
+            ERROR_WORDS[word_of(&ErrorReply { code, text })]
+        };
+        assert_eq!(ERROR_WORDS[OUR_BOOKS], "WEIRBOOKS");
+        assert_eq!(word(b"OOM", b"OOM command not allowed"), "OOM");
+        assert_eq!(word(b"SOMETHING", b"SOMETHING else"), "other");
+    }
 }

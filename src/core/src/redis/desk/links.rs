@@ -51,6 +51,8 @@ impl Desk {
         };
         let node = &mut self.nodes[index];
         node.link.connect_failed(now, error, &mut self.rng);
+        let word = LinkFault::Connect(error).word();
+        *self.link_faults.entry(word).or_default() += 1;
         node.link.set_to(address_of(&node.endpoint));
         self.fail_parked(index);
         self.want_refresh(now); // another may have its slots by now
@@ -140,6 +142,7 @@ impl Desk {
             return;
         }
         self.counts.lost += 1;
+        *self.link_faults.entry(fault.word()).or_default() += 1;
         let lost: Vec<Sent> = node.link.fail(now, fault, &mut self.rng, fx).collect();
         let mut resent = VecDeque::new(); // empty but for a planted fault
         for sent in lost {

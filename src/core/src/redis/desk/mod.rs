@@ -23,13 +23,15 @@ use super::reply::{self, Asked};
 use super::script::Script;
 use super::step::{SkuSteps, StepPlan};
 use crate::ask::{Answer, Ask, Failure, LedgerAnswer, LedgerOp, Outcome};
-use crate::limits::{ASK_HOPS_MAX, REDIS_NODES_MAX, SLOTS_REFRESH_EVERY_MS, SLOTS_REFRESH_MIN_MS};
+use crate::limits::{
+    ASK_HOPS_MAX, LINK_SENT_MAX, REDIS_NODES_MAX, SLOTS_REFRESH_EVERY_MS, SLOTS_REFRESH_MIN_MS,
+};
 use crate::mail::Addr;
 use crate::port::Effects;
 use crate::rng::Rng;
 use crate::time::{Mono, Now};
 use crate::tls::{TlsId, TlsPeer};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -190,11 +192,16 @@ pub struct Desk {
     refresh_at: Mono,
     refreshed_at: Option<Mono>,
     counts: DeskCounts,
+    link_faults: BTreeMap<&'static str, u64>,
 }
 
 impl Desk {
     /// A desk whose links connect at the first [`Self::turn`].
     pub fn new(config: DeskConfig, plans: &[StepPlan]) -> Self {
+        debug_assert!(
+            (8..=LINK_SENT_MAX).contains(&config.under_way_max),
+            "what DeskConfig says"
+        );
         let skus = plans.iter().map(|plan| {
             let steps = SkuSteps::new(*plan);
             let channel = steps.key("events");
@@ -218,6 +225,7 @@ impl Desk {
             refresh_at: Mono(0),
             refreshed_at: None,
             counts: DeskCounts::default(),
+            link_faults: BTreeMap::new(),
             config,
         };
         if desk.config.hears_events {
@@ -260,6 +268,11 @@ impl Desk {
         let breakers = self.nodes.iter().map(|node| &node.breaker);
         let opened_count = breakers.clone().map(Breaker::opened_count).sum();
         (opened_count, breakers.clone().any(Breaker::is_open))
+    }
+
+    /// Connections that were not made or were lost, by [`LinkFault::word`].
+    pub fn link_faults(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.link_faults.iter().map(|(word, count)| (*word, *count))
     }
 
     /// Each node and why it cannot be asked at present (`None`: it can).
@@ -373,7 +386,9 @@ impl Desk {
             let asking = node.link.send(now, Sent::Asking, fx, |out| {
                 resp::command(out, &[b"ASKING"]);
             });
-            debug_assert!(asking.is_ok(), "there was room");
+            if asking.is_err() {
+                return self.end(&flight, Outcome::Failed(Failure::Busy));
+            }
         }
         let sent = node.link.send(now, Sent::Ask(flight), fx, |out| {
             steps.push(&flight.ask.op, &home, out);

@@ -326,10 +326,18 @@ impl Desk {
                 }
                 self.news.push_back(news);
             }
-            Err(_) => {
+            Err(fault) => {
                 self.counts.draws_unknown += u64::from(pull.is_draw());
                 self.pull_lost(place, pull);
-                self.lose(now, index, LinkFault::WrongShape, fx);
+                match fault {
+                    // What somebody wrote into the books of one SKU is no fault of the link that serves the others.
+                    ShapeFault::Field | ShapeFault::Books => {
+                        self.counts.errors[errors::OUR_BOOKS] += 1;
+                    }
+                    ShapeFault::Error | ShapeFault::Length | ShapeFault::Code(_) => {
+                        self.lose(now, index, LinkFault::WrongShape, fx);
+                    }
+                }
             }
         }
     }

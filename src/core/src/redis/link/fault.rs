@@ -39,6 +39,29 @@ pub enum LinkFault {
     Loading,
 }
 
+impl LinkFault {
+    /// A short word for it, as metrics name it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NoAddress => "no_address",
+            Self::Connect(ConnectError::Refused) => "refused",
+            Self::Connect(ConnectError::TimedOut) => "timed_out",
+            Self::Connect(ConnectError::LocalLimit) => "local_limit",
+            Self::Connect(ConnectError::Tls(fault)) => fault.word(),
+            Self::Connect(ConnectError::Other(_)) => "not_connected",
+            Self::GreetingTimedOut => "greeting_timed_out",
+            Self::ReplyTimedOut => "reply_timed_out",
+            Self::Closed => "closed",
+            Self::Protocol(_) | Self::Unsolicited | Self::WrongShape => "protocol",
+            Self::NotAuthenticated => "not_authenticated",
+            Self::NotPermitted => "not_permitted",
+            Self::Refused(_) => "greeting_refused",
+            Self::IsReplica => "is_replica",
+            Self::Loading => "loading",
+        }
+    }
+}
+
 impl fmt::Display for LinkFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
