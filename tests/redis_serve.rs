@@ -100,6 +100,11 @@ fn a_sale_on_redis_sells_each_unit_once_and_every_order_follows() {
     );
     assert_eq!((field(&redis, "free"), field(&redis, "held")), (0, STOCK));
     until_metric(&running, "weir_redis_stream_unreadable_total", 3);
+    // Nor do the others of its node wait for a SKU whose books somebody has changed.
+    redis.cli(&["HINCRBY", "{a1:s1}:sku", "free", "7"]);
+    let line = "weir_redis_errors_total{result=\"WEIRBOOKS\"}";
+    until_metric_is(&running, line, |count| count > 1);
+    redis.cli(&["HINCRBY", "{a1:s1}:sku", "free", "-7"]);
     until_metric(&running, "weir_redis_links_lost_total", 0);
     running.stop();
     assert_eq!(orders(&shop), STOCK);
@@ -349,11 +354,16 @@ fn an_operator_freezes_thaws_and_rebuilds_by_one_command_each() {
 }
 
 fn until_metric(running: &Running, line: &str, wanted: u64) {
+    until_metric_is(running, line, |value| value == wanted);
+}
+
+fn until_metric_is(running: &Running, line: &str, is_so: impl Fn(u64) -> bool) {
     let end = Instant::now() + PATIENCE;
     loop {
         let page = running.get_ops("/metrics").body;
         let found = page.lines().find_map(|text| text.strip_prefix(line));
-        if found.is_some_and(|value| value.trim() == wanted.to_string()) {
+        let value = found.and_then(|value| value.trim().parse().ok());
+        if value.is_some_and(&is_so) {
             return;
         }
         let redis = page.lines().filter(|line| line.starts_with("weir_redis"));
