@@ -179,8 +179,7 @@ impl Outbox {
         let (_, _, restock) = self.restocks_out.swap_remove(at);
         let sku = restock.target.sku;
         let mut lines = self.lines.iter_mut();
-        let line = lines.find(|line| line.sku == sku && line.total.is_some());
-        // Before a total was told it may be one that the total will have: the scan tells it.
+        let line = lines.find(|line| line.sku == sku);
         let (Outcome::Done(LedgerAnswer::OpsDone(_)), Some(line)) = (&answer.outcome, line) else {
             return;
         };
@@ -195,7 +194,8 @@ impl Outbox {
             sku,
             restocks: vec![restocked],
             total: None,
-            adds: true,
+            // Before a total was told, what the store has may have its units already: only its name is new then.
+            adds: line.total.is_some(),
         };
         fx.post(Addr::Worker, Mail::Restocked(Box::new(told)));
     }
