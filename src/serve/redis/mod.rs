@@ -8,6 +8,7 @@ mod fault;
 mod limiter;
 mod nodes;
 mod shelf;
+mod slots;
 mod stream;
 
 pub use fault::RedisError;
@@ -23,7 +24,6 @@ use std::time::Duration;
 use weir_core::redis::endpoint::Endpoint;
 use weir_core::redis::reply;
 use weir_core::redis::script::Script;
-use weir_core::redis::slots::SlotMap;
 use weir_core::redis::step::{SkuSteps, StepPlan};
 use weir_core::time::WallMs;
 use weir_core::tls::TlsFault;
@@ -71,14 +71,7 @@ pub(super) fn examine(plan: &RedisPlan) -> Result<Seen, RedisError> {
     if away.len() == plan.desk.servers.len() {
         return Err(away.swap_remove(0));
     }
-    // What a certificate or a password does not fit would be found out by buyers.
-    let masters = seen.masters.iter();
-    for server in masters.filter(|node| !plan.desk.servers.contains(node)) {
-        match Visit::begin(plan, server).and_then(|mut visit| visit.greet(plan)) {
-            Err(error) if error.is_away() => away.push(error),
-            greeted => greeted?,
-        }
-    }
+    slots::greet_masters(plan, &seen, &mut away)?;
     let notes = away
         .iter()
         .map(|error| format!("{error} (weir starts without it)"));
@@ -379,36 +372,6 @@ impl<'a> Visit<'a> {
             ));
         }
         Ok(())
-    }
-
-    /// The masters of the cluster.
-    fn look_at_slots(&mut self) -> Result<Vec<Endpoint>, RedisError> {
-        let reply = self.must("CLUSTER SLOTS", &[b"CLUSTER", b"SLOTS"])?;
-        let map = SlotMap::from_reply(resp::read(&reply), self.server);
-        let mut map = map.map_err(|reject| self.fail(Why::Slots(reject)))?;
-        // Redis 7 and later name the port of TLS apart, and none where nodes do not tell each other.
-        let shards = self.ask(&[b"CLUSTER", b"SHARDS"])?;
-        if let Value::Error(error) = resp::read(&shards)
-            && error.code == b"NOPERM"
-        {
-            return Err(self.fail(Why::Refused {
-                command: "CLUSTER SHARDS",
-                word: "NOPERM".to_owned(),
-            }));
-        }
-        if self.link.is_encrypted() && matches!(resp::read(&shards), Value::Array(_)) {
-            let by_tls = SlotMap::from_reply_by_tls(resp::read(&shards), self.server);
-            let by_tls = by_tls.map_err(|reject| self.fail(Why::Slots(reject)))?;
-            if map.uncovered().next().is_none() && by_tls.uncovered().next().is_some() {
-                return Err(self.fail(Why::NoTlsPorts));
-            }
-            map = by_tls;
-        }
-        let uncovered: Vec<String> = map.uncovered().map(|range| range.to_string()).collect();
-        if uncovered.is_empty() {
-            return Ok(map.masters().to_vec());
-        }
-        Err(self.fail(Why::Uncovered(uncovered)))
     }
 
     /// Whether the books are to be mended (`true`), or are at home and have this order.

@@ -52,12 +52,6 @@ impl Clerk {
         ] {
             put(name, Label::None, value);
         }
-        for (word, count) in ERROR_WORDS.iter().zip(counts.errors) {
-            put("weir_redis_errors_total", Label::Result(word), count);
-        }
-        for (word, count) in self.desk.link_faults() {
-            put("weir_redis_link_faults_total", Label::Result(word), count);
-        }
         for desked in &self.skus {
             let Some(state) = &desked.state else {
                 continue;
@@ -93,11 +87,26 @@ impl Clerk {
                 view.version,
             );
         }
+        self.put_faults(&mut samples);
         self.leases.put(now, &self.desk, &mut samples);
         Stats {
             from: Addr::Owner,
             samples,
             hot: Vec::new(),
+        }
+    }
+
+    /// What Redis and the connections to it did wrong, by word.
+    fn put_faults(&self, samples: &mut Vec<Sample>) {
+        let mut put = |name, word, value| {
+            let label = Label::Result(word);
+            samples.push(Sample { name, label, value });
+        };
+        for (word, count) in ERROR_WORDS.iter().zip(self.desk.counts().errors) {
+            put("weir_redis_errors_total", word, count);
+        }
+        for (word, count) in self.desk.link_faults() {
+            put("weir_redis_link_faults_total", word, count);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! times, within its deadline); what was written and not answered is [`Outcome::Unknown`]; what was not written is
 //! [`Outcome::Failed`]. Deliberately not here: what the client hears, and how an unknown is looked up (the shard).
 
+mod counts;
 mod errors;
 mod homes;
 mod hops;
@@ -35,6 +36,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+pub use counts::DeskCounts;
 pub use errors::ERROR_WORDS;
 use homes::{Home, Standing};
 pub use news::{News, OutboxFound, PageState, Pull, SkuPage};
@@ -143,39 +145,6 @@ struct Node {
     batch: Batch,
 }
 
-/// What a desk counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeskCounts {
-    /// Asks written for the first time.
-    pub asks: u64,
-    /// Asks written again because the server did not execute them.
-    pub resends: u64,
-    /// Answers that were decided.
-    pub done: u64,
-    /// Asks that ended without being executed.
-    pub failed: u64,
-    /// Asks that ended unknown.
-    pub unknown: u64,
-    /// SCRIPT LOAD commands.
-    pub loads: u64,
-    /// Slot maps asked for.
-    pub refreshes: u64,
-    /// Links lost.
-    pub lost: u64,
-    /// Error replies that say that nothing was executed: overload, no memory, no replicas, a cluster without the slot.
-    pub refusals: u64,
-    /// Error replies that leave open what was executed.
-    pub faults: u64,
-    /// Asks that an open breaker kept back.
-    pub broken: u64,
-    /// Draws of tokens of which nobody knows whether they were carried out (`LIMITER_RESULT_UNKNOWN`).
-    pub draws_unknown: u64,
-    /// Answers that too few replicas had in time: unknown.
-    pub unreplicated: u64,
-    /// Error replies to asks and pulls by the word of [`ERROR_WORDS`], but for those about slots and scripts.
-    pub errors: [u64; ERROR_WORDS.len()],
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Desk {
@@ -243,11 +212,6 @@ impl Desk {
         self.tokens = number;
     }
 
-    /// What was counted so far.
-    pub fn counts(&self) -> &DeskCounts {
-        &self.counts
-    }
-
     /// True when every node that this desk knows can be asked.
     pub fn is_ready(&self) -> bool {
         let mut nodes = self.nodes.iter();
@@ -261,18 +225,6 @@ impl Desk {
             let node = &self.nodes[index];
             node.link.is_ready() && !node.is_retired && node.breaker.would_pass(now.mono)
         })
-    }
-
-    /// How often a breaker of this desk opened, and whether one is open now.
-    pub fn breakers(&self) -> (u64, bool) {
-        let breakers = self.nodes.iter().map(|node| &node.breaker);
-        let opened_count = breakers.clone().map(Breaker::opened_count).sum();
-        (opened_count, breakers.clone().any(Breaker::is_open))
-    }
-
-    /// Connections that were not made or were lost, by [`LinkFault::word`].
-    pub fn link_faults(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.link_faults.iter().map(|(word, count)| (*word, *count))
     }
 
     /// Each node and why it cannot be asked at present (`None`: it can).
