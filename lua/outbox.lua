@@ -30,6 +30,9 @@ end
 
 local log = redis.call('HMGET', ops_key, 'first', 'next')
 local after = tonumber(log[2] or 0)
+if number > after then
+    number = 0 -- of a log that is gone
+end
 local start = math.max(number, tonumber(log[1] or 0))
 local behind = math.min(start + REQUESTS_OF_PAGE, math.max(start, after))
 local numbers, names, restocks = {}, {}, {}

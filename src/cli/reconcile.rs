@@ -88,6 +88,12 @@ fn repair(
     report: &Report,
 ) -> Result<(), CliError> {
     let path = plan.store.orders();
+    if report.counts.contains_key("other_store") {
+        return Err(CliError::Input(format!(
+            "{report}\n\n{}: nothing is repaired here, because another order store makes the orders of this stock: run it there",
+            path.display()
+        )));
+    }
     let mut orders = schema::open(&path).map_err(CliError::input)?;
     let changed = reconcile::repair(facts, report, &mut orders)
         .map_err(|error| CliError::Input(format!("{}: {error}", path.display())))?;

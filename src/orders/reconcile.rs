@@ -350,7 +350,9 @@ impl Comparison<'_> {
         }
         // Below: the worker was not told yet. Above: the ledger went back, which only a lost file can do.
         if units.stock_total != books.total {
-            let repair = if units.stock_total < books.total {
+            let repair = if units.stock_total < books.total && redis.is_some() {
+                Repair::Running // it tells the restocks by name, too
+            } else if units.stock_total < books.total {
                 Repair::RaiseTotal(sku)
             } else {
                 Repair::Person

@@ -294,9 +294,9 @@ impl Reader<'_, '_> {
             };
             let mut last = None;
             for entry in entries {
-                let read = message(&entry).ok_or_else(|| self.not_ours("orders"))?;
-                last = Some(read.0);
-                found.push(read.1);
+                let id = id_of(&entry).ok_or_else(|| self.not_ours("orders"))?;
+                last = Some(id);
+                found.extend(message(&entry)); // what is none the worker removes
             }
             let Some(last) = last else {
                 let count = found.len() as u64;
@@ -381,25 +381,30 @@ impl Reader<'_, '_> {
     }
 }
 
-/// An entry of the stream: its id, and its fields and values in turn.
-fn message(entry: &Value<'_>) -> Option<(Vec<u8>, Message)> {
+/// The id of an entry of the stream.
+fn id_of(entry: &Value<'_>) -> Option<Vec<u8>> {
     let Value::Array(parts) = entry else {
         return None;
     };
-    let mut parts = parts.clone();
-    let id = parts.next()?.text()?.to_vec();
-    let fields = items(&parts.next()?)?;
+    Some(parts.clone().next()?.text()?.to_vec())
+}
+
+/// An entry of the stream: behind its id its fields and values in turn; `None`: it is no order message.
+fn message(entry: &Value<'_>) -> Option<Message> {
+    let Value::Array(parts) = entry else {
+        return None;
+    };
+    let fields = items(&parts.clone().nth(1)?)?;
     let field = |name: &[u8]| {
         let mut pairs = fields.chunks(2);
         let pair = pairs.find(|pair| pair[0].as_deref() == Some(name))?;
         decimal(pair.get(1)?.as_ref()?)
     };
-    let message = Message {
+    Some(Message {
         number: field(b"id")?,
         user: field(b"user")?,
         quantity: field(b"quantity")?,
-    };
-    Some((id, message))
+    })
 }
 
 /// A list of texts and nulls.

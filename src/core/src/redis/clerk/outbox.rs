@@ -28,6 +28,8 @@ struct Line {
     next: (WallMs, u64),
     /// As the worker was told.
     total: Option<u64>,
+    /// A total was told once, and every restock in it by name: one that is new to the orders is new.
+    is_named: bool,
     /// The operators' requests of `home` before that number were looked at.
     request: u64,
     home: Option<HomeId>,
@@ -57,6 +59,7 @@ impl Outbox {
             sku: *sku,
             next: BEGINNING,
             total: None,
+            is_named: false,
             request: 0,
             home: None,
             is_out: false,
@@ -123,17 +126,27 @@ impl Outbox {
         };
         line.is_out = false;
         let again = core::mem::take(&mut line.again);
-        let is_over = found.is_last || again;
-        line.next = if is_over { BEGINNING } else { found.next };
         line.request = found.next_request;
-        line.due = match found.is_last && found.has_all_restocks && !again {
-            true => now.mono.plus_ms(OUTBOX_RESCAN_MS),
-            false => now.mono,
-        };
         // A page that was asked for before everything is told again is not all.
         let is_told = found.has_all_restocks && !again;
         let total = found.total.filter(|_| is_told && line.total != found.total);
         line.total = total.or(line.total);
+        line.is_named |= line.total.is_some();
+        // Orders of restocked units go behind their total.
+        let goes_on = found
+            .total
+            .is_none_or(|all| line.total.is_some_and(|told| told >= all));
+        line.next = match (again || (found.is_last && goes_on), goes_on) {
+            (true, _) => BEGINNING,
+            (false, true) => found.next,
+            (false, false) => line.next,
+        };
+        line.due = match (found.is_last && is_told, goes_on || again) {
+            (true, _) => now.mono.plus_ms(OUTBOX_RESCAN_MS),
+            (false, true) => now.mono,
+            // The worker takes some of them at a time.
+            (false, false) => now.mono.plus_ms(OUTBOX_POLL_MS),
+        };
         if total.is_some() || !found.restocks.is_empty() {
             let told = RestocksTold {
                 sku: found.sku,
@@ -142,6 +155,9 @@ impl Outbox {
                 adds: false,
             };
             fx.post(Addr::Worker, Mail::Restocked(Box::new(told)));
+        }
+        if !goes_on {
+            return;
         }
         self.orphans += found.orphans;
         self.sent += found.messages.len() as u64;
@@ -194,8 +210,8 @@ impl Outbox {
             sku,
             restocks: vec![restocked],
             total: None,
-            // Before a total was told, what the store has may have its units already: only its name is new then.
-            adds: line.total.is_some(),
+            // Before that, what the store has may have its units already: only its name is new then.
+            adds: line.is_named,
         };
         fx.post(Addr::Worker, Mail::Restocked(Box::new(told)));
     }
