@@ -17,8 +17,8 @@ local ops_key, res_key, req_key, user_key, pending_key = KEYS[2], KEYS[3], KEYS[
 local heard, store, run, keep_until, count = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10])
 local UNITS_MAX = 1099511627776 -- limits.rs
 local RESTOCKS_MAX = 64 -- limits.rs
--- Half of the time for which a request is remembered at least: one that is younger was not forgotten, it was lost.
-local REMEMBERED_MS = 43200000
+-- Clocks of those who told of restocks are no further apart.
+local CLOCKS_APART_MS = 3600000
 if not here or here == '' or #here > 100 or not string.match(total, '^%d+$') or tonumber(total) > UNITS_MAX
     or not string.match(quantity_max, '^%d+$') or not string.match(once, '^[01]$') or not string.match(policy, '^%d+$')
     or not heard or heard > UNITS_MAX or not string.match(store, '^%d+$') or not string.match(run, '^%d+$')
@@ -40,6 +40,9 @@ local sku = redis.call('HMGET', sku_key, 'now', 'fence', 'total', 'free', 'epoch
     'run', 'restocked')
 local log = redis.call('HMGET', ops_key, 'first', 'next')
 local known = count > 0 and redis.call('HMGET', ops_key, unpack(names)) or {}
+local oldest_id = redis.call('HGET', ops_key, 'n:' .. (log[1] or '0'))
+local oldest = oldest_id and redis.call('HGET', ops_key, 'r:' .. oldest_id)
+local begins = tonumber(oldest and string.match(oldest, '^%d+') or 0)
 local maker, last = sku[7] or store, sku[7] and sku[8] or '0' -- a run is one of its store
 local is_ours = maker == store and (#last < #run or (#last == #run and last <= run))
 if sku[1] and (sku[2] ~= here or not is_ours) then
@@ -57,14 +60,15 @@ if not sku[1] and (redis.call('EXISTS', ops_key) == 1 or redis.call('EXISTS', re
 end
 local now = math.max(tonumber(sku[1] or 0), time[1] * 1000 + math.floor(time[2] / 1000))
 
--- Without its log a SKU does not say what it lacks, nor when the log has ended: the total does. So it is with a restock
--- that the log may have forgotten.
+-- Without its log a SKU does not say what it lacks, nor when the log has ended: the total does. So it is with restocks
+-- from before the log: it was made anew, or has forgotten its oldest.
 local first, after = tonumber(log[1] or 0), tonumber(log[2] or 0)
+begins = begins > 0 and begins + (first == 0 and -CLOCKS_APART_MS or CLOCKS_APART_MS) or 0
 local is_logged = log[2] and tonumber(keep_until) > now
 local lost, more, fields = 0, 0, {}
 for at = 1, RESTOCKS_MAX do
     local is_due = at <= count and not known[at] and tonumber(keep_until) > now
-    if is_due and (first == 0 or now - ats[at] < REMEMBERED_MS) then
+    if is_due and ats[at] >= begins then
         fields[#fields + 1] = names[at]
         fields[#fields + 1] = string.format('%d restock %d', now, units[at])
         fields[#fields + 1] = string.format('n:%d', after + lost)

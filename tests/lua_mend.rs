@@ -415,20 +415,29 @@ fn a_restock_that_a_server_may_have_forgotten_is_not_added_again() {
     let now = now_ms(&mut scene);
     scene.fence("new:run", 0);
     // Its log was full once, and the oldest went.
-    scene.wire.ask(&["HSET", "{a1:s1}:ops", "first", "1"]);
     let day = 24 * 3600 * 1000;
+    let oldest = format!("{} restock 2", now - day);
+    let ops = "{a1:s1}:ops";
+    scene
+        .wire
+        .ask(&["HSET", ops, "first", "1", "r:restock-1", &oldest]);
     let known = [
-        restocked("restock-0", 4, now - day),
+        restocked("restock-0", 4, now - 2 * day),
         restocked("restock-2", 1, now),
     ];
     assert_eq!(scene.try_restore("new:run", 5, &known).integers()[3], 1);
-    assert_eq!(scene.books(), [6, 4, 2, 0], "only what is young enough");
+    assert_eq!(scene.books(), [6, 4, 2, 0], "only what the log should have");
     // Without any log nothing is known to be missing but what the total says.
-    scene.wire.ask(&["DEL", "{a1:s1}:ops"]);
+    scene.wire.ask(&["DEL", ops]);
     assert_eq!(scene.try_restore("new:run", 7, &known).integers()[3], 1);
     assert_eq!(scene.books(), [7, 5, 2, 0]);
-    scene.rehome(None, "new:run");
     assert_eq!(scene.restock("restock-0", 4), [16, 7, 5, 2, 0, 0]);
+    // Nor is what is older than a log that was made anew.
+    scene.wire.ask(&["DEL", ops]);
+    assert_eq!(scene.restock("restock-3", 1)[1], 8);
+    let old = [restocked("restock-0", 4, now - day)];
+    assert_eq!(scene.try_restore("new:run", 8, &old).integers()[3], 0);
+    assert_eq!(scene.books(), [8, 6, 2, 0]);
 }
 
 #[test]

@@ -158,6 +158,17 @@ impl OrderStore {
         found.optional().map_err(|error| self.failed(error))
     }
 
+    /// True when units were added to a SKU.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn was_restocked(&self, sku: SkuKey) -> Result<bool, OpenError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM restocks WHERE activity_id = ?1 AND sku_id = ?2)";
+        let key = [sku.activity.0 as i64, sku.sku.0 as i64]; // ids are below 2^63
+        let found = self.connection.query_row(sql, key, |row| row.get(0));
+        found.map_err(|error| self.failed(error))
+    }
+
     fn failed(&self, error: rusqlite::Error) -> OpenError {
         let path = self.connection.path().unwrap_or_default();
         OpenError::of_sqlite(Path::new(path), error)

@@ -172,7 +172,10 @@ pub enum Mail {
     /// Store to owner: newest snapshot and the batches after it.
     Recovered(Box<Image>),
     /// Worker to owner, at its start and from time to time while its store is well: send again what is not confirmed.
-    OutboxAsk,
+    OutboxAsk {
+        /// It is new, or has dropped something.
+        lacks: bool,
+    },
     /// Worker to owner: the order store failed; grant nothing more until an `OutboxAsk` of a run whose store is well.
     OrdersStopped,
     /// Owner to worker: committed reservations that have no order yet. At least once.

@@ -331,7 +331,7 @@ fn the_worker_learns_a_restock_after_its_commit_and_before_the_orders_that_use_i
     assert_eq!(bench.sent.totals.len(), 1, "not committed, not told");
     bench.sync();
     assert_eq!(bench.sent.totals[1..], [(3, 1)]);
-    bench.turn(vec![Mail::OutboxAsk]);
+    bench.turn(vec![Mail::OutboxAsk { lacks: true }]);
     assert_eq!(
         bench.sent.totals[2..],
         [(3, 1)],
@@ -422,7 +422,7 @@ fn nothing_is_granted_while_the_order_store_is_gone() {
     );
     assert_eq!(bench.owner.fault(), None, "the ledger itself is well");
     // A worker whose store is well asks for the outbox: the sale goes on.
-    bench.turn(vec![Mail::OutboxAsk]);
+    bench.turn(vec![Mail::OutboxAsk { lacks: true }]);
     assert!(!bench.sent.views.last().unwrap().poisoned);
     let again = bench.buy([2])[0];
     bench.sync();
@@ -601,7 +601,7 @@ fn what_stays_unconfirmed_is_sent_again_and_what_is_confirmed_is_not() {
     assert_eq!(again, [1, 3]);
     let mut bench = bench.crash(false);
     assert!(bench.sent.orders.is_empty());
-    bench.turn(vec![Mail::OutboxAsk]);
+    bench.turn(vec![Mail::OutboxAsk { lacks: true }]);
     let again: Vec<u64> = bench
         .sent
         .orders
@@ -619,7 +619,7 @@ fn a_worker_that_asks_before_the_recovery_is_answered_right_after_it() {
     bench.sync();
     let (sale, image) = (Arc::clone(&bench.sale), bench.disk.image.clone());
     let mut bench = Bench::starting(sale, image);
-    bench.turn(vec![Mail::OutboxAsk]);
+    bench.turn(vec![Mail::OutboxAsk { lacks: true }]);
     assert!(bench.sent.orders.is_empty() && bench.sent.totals.is_empty());
     bench.recover();
     let again: Vec<u64> = bench
@@ -642,7 +642,7 @@ fn an_outbox_larger_than_a_tick_goes_on_at_the_next_ticks() {
     }
     assert_eq!(bench.sent.orders.len(), count);
     bench.sent.orders.clear();
-    bench.turn(vec![Mail::OutboxAsk]);
+    bench.turn(vec![Mail::OutboxAsk { lacks: true }]);
     assert_eq!(
         bench.sent.orders.len(),
         ORDER_BATCH_MAX * OUTBOX_CHUNKS_PER_TICK

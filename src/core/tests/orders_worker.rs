@@ -257,7 +257,7 @@ impl World {
                 fx.post(Addr::Worker, Mail::Answer(Answer { id, outcome }));
                 self.collect(fx);
             }
-            (Addr::Owner, Mail::OutboxAsk) => {
+            (Addr::Owner, Mail::OutboxAsk { .. }) => {
                 let mut fx = Effects::new(0);
                 let total = self.ledger.total;
                 fx.post(

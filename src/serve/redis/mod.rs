@@ -138,6 +138,9 @@ pub(super) fn compare(
     let mut have_orders = Vec::new();
     for steps in &plan.steps {
         let Some(last) = orders.last_order(steps.sku)? else {
+            if orders.was_restocked(steps.sku)? {
+                have_orders.push(steps.sku); // its first stock is not all of it
+            }
             continue;
         };
         have_orders.push(steps.sku);

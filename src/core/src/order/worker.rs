@@ -316,8 +316,8 @@ impl Worker {
             return;
         }
         self.outbox_asked = now.mono;
-        self.dropped_some = false;
-        fx.post(Addr::Owner, Mail::OutboxAsk);
+        let lacks = core::mem::take(&mut self.dropped_some);
+        fx.post(Addr::Owner, Mail::OutboxAsk { lacks });
     }
 
     /// When the outbox is to be asked for; `None` while busy or full: looked at again when mail changes that.
@@ -376,7 +376,7 @@ impl Handler for Worker {
             }
         }
         self.outbox_asked = now.mono;
-        fx.post(Addr::Owner, Mail::OutboxAsk);
+        fx.post(Addr::Owner, Mail::OutboxAsk { lacks: true });
     }
 
     fn on_event(&mut self, now: Now, event: Event<'_>, fx: &mut Effects) {

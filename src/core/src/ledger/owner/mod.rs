@@ -410,7 +410,7 @@ impl Owner {
             Mail::Appended(result) => self.appended(*result, fx),
             Mail::Recovered(image) => self.recovered(now, &image, fx),
             Mail::OrdersStopped => self.set_orders_stopped(true, fx),
-            Mail::OutboxAsk => {
+            Mail::OutboxAsk { .. } => {
                 self.set_orders_stopped(false, fx);
                 self.send_outbox(fx);
             }

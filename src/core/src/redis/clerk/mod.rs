@@ -152,9 +152,9 @@ impl Clerk {
             Mail::BudgetChange(change) => self.leases.change(now, &change),
             Mail::ViewsAsk(shard) => self.send_views(shard, fx),
             Mail::OrdersStopped => self.set_orders_stopped(true, fx),
-            Mail::OutboxAsk => {
+            Mail::OutboxAsk { lacks } => {
                 self.set_orders_stopped(false, fx);
-                self.outbox.ask_all(now);
+                self.outbox.ask_all(now, lacks);
                 self.stream.ask_all(now);
             }
             Mail::MendAsk(ask) => self.take_wish(ask, fx),

@@ -30,6 +30,8 @@ struct Line {
     total: Option<u64>,
     /// A total was told once, and every restock in it by name: one that is new to the orders is new.
     is_named: bool,
+    /// All is being told again.
+    retells: bool,
     /// The operators' requests of `home` before that number were looked at.
     request: u64,
     home: Option<HomeId>,
@@ -60,6 +62,7 @@ impl Outbox {
             next: BEGINNING,
             total: None,
             is_named: false,
+            retells: false,
             request: 0,
             home: None,
             is_out: false,
@@ -75,13 +78,19 @@ impl Outbox {
         }
     }
 
-    /// The worker is new, or asks for everything again.
-    pub fn ask_all(&mut self, now: Now) {
+    /// The worker asks for everything again; `lacks`: it is new, or has dropped something.
+    pub fn ask_all(&mut self, now: Now, lacks: bool) {
         self.is_asked = true;
         for line in &mut self.lines {
             line.next = BEGINNING;
-            line.total = None;
-            line.home = None;
+            if lacks {
+                (line.total, line.is_named) = (None, false);
+            }
+            // A log may be so long that it is not all told from one time to the next.
+            if lacks || !line.retells {
+                line.home = None;
+            }
+            line.retells = true;
             line.again = line.is_out;
             line.due = now.mono;
         }
@@ -129,7 +138,10 @@ impl Outbox {
         line.request = found.next_request;
         // A page that was asked for before everything is told again is not all.
         let is_told = found.has_all_restocks && !again;
-        let total = found.total.filter(|_| is_told && line.total != found.total);
+        let total = found
+            .total
+            .filter(|_| is_told && (line.retells || line.total != found.total));
+        line.retells &= !is_told;
         line.total = total.or(line.total);
         line.is_named |= line.total.is_some();
         // Orders of restocked units go behind their total.

@@ -63,10 +63,13 @@ impl OutboxPage<'_> {
         let mut items = self.restocks.clone();
         let mut restocks = Vec::with_capacity(items.len() / 3);
         while let Some(request_id) = items.next() {
-            let request_id = request_id.text().and_then(RequestId::new);
+            let Some(request_id) = request_id.text().and_then(RequestId::new) else {
+                items.nth(1); // written by somebody else
+                continue;
+            };
             restocks.push(Restocked {
                 sku: self.sku,
-                request_id: request_id.ok_or(ShapeFault::Field)?,
+                request_id,
                 at: WallMs(decimal(items.next())?),
                 units: decimal(items.next())?,
             });
