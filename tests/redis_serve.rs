@@ -440,6 +440,29 @@ fn a_cluster_of_which_a_node_is_away_is_served_by_the_others() {
 }
 
 #[test]
+fn a_stock_whose_books_were_changed_by_hand_sells_nothing_until_they_balance() {
+    let Some(redis) = Redis::start() else { return };
+    let shop = shop("by-hand", &redis);
+    let running = shop.start();
+    let buyer = Buyer::of(&shop);
+    let mut wire = running.wire();
+    until_sold(&mut wire, &buyer, 1);
+    redis.cli(&["HINCRBY", "{a1:s1}:sku", "free", "7"]);
+    let line = "weir_redis_errors_total{result=\"WEIRBOOKS\"}";
+    until_metric_is(&running, line, |count| count > 1);
+    let held = field(&redis, "held");
+    for user in 50..60 {
+        let answer = wire.ask(&buyer.bytes(&buyer.submit(user)));
+        assert_eq!(answer.status, 503, "{answer:?}");
+    }
+    assert_eq!(field(&redis, "held"), held);
+    redis.cli(&["HINCRBY", "{a1:s1}:sku", "free", "-7"]);
+    until_sold(&mut wire, &buyer, 100);
+    until_metric(&running, "weir_redis_links_lost_total", 0);
+    running.stop();
+}
+
+#[test]
 fn any_node_of_a_cluster_will_do_to_begin_with() {
     let Some(cluster) = Cluster::start(3) else {
         return;

@@ -23,7 +23,7 @@ use weir_proto::resp::{Items, Value};
 pub enum ShapeFault {
     /// An error reply: what it means is the link's to say.
     Error,
-    /// No list, or one whose length is not its code's.
+    /// No list, one without a code, or one whose length is not its code's.
     Length,
     /// An element is of another type, or out of its range.
     Field,
@@ -350,6 +350,14 @@ fn list<'a>(reply: &Value<'a>) -> Result<Items<'a>, ShapeFault> {
     match reply {
         Value::Array(items) => Ok(items.clone()),
         Value::Error(_) => Err(ShapeFault::Error),
+        _ => Err(ShapeFault::Length),
+    }
+}
+
+/// What a reply begins with: without it, it is none of a script.
+fn code(value: Option<Value<'_>>) -> Result<i64, ShapeFault> {
+    match value {
+        Some(Value::Integer(code)) => Ok(code),
         _ => Err(ShapeFault::Length),
     }
 }

@@ -228,8 +228,6 @@ mod tests {
         assert!(Script::Restore.source().contains(&units));
         let mended = format!("RESTOCKS_MAX = {} ", limits::RESTOCKS_MENDED_MAX);
         assert!(Script::Restore.source().contains(&mended));
-        let remembered = format!("REMEMBERED_MS = {}\n", limits::OPS_REMEMBERED_MS / 2);
-        assert!(Script::Restore.source().contains(&remembered));
         let page = format!("REQUESTS_OF_PAGE = {} ", limits::RESTOCKS_PAGE);
         assert!(Script::Outbox.source().contains(&page));
         let lease = format!(

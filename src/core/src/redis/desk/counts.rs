@@ -1,7 +1,8 @@
 //! What a desk counted.
 
-use super::{Desk, ERROR_WORDS};
+use super::{Desk, ERROR_WORDS, errors};
 use crate::redis::breaker::Breaker;
+use weir_proto::resp::ErrorReply;
 
 /// What a desk counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,13 @@ pub struct DeskCounts {
 }
 
 impl Desk {
+    /// Those about slots and scripts are everyday.
+    pub(super) fn count_error(&mut self, error: &ErrorReply<'_>) {
+        if !matches!(error.code, b"NOSCRIPT" | b"MOVED" | b"ASK" | b"TRYAGAIN") {
+            self.counts.errors[errors::word_of(error)] += 1;
+        }
+    }
+
     /// What was counted so far.
     pub fn counts(&self) -> &DeskCounts {
         &self.counts

@@ -27,9 +27,7 @@ impl Desk {
         let is_moving = error.code == b"TRYAGAIN";
         let is_well = is_moving || matches!(meaning, Meaning::NoScript | Meaning::Elsewhere);
         self.nodes[index].breaker.heard(now.mono, is_well);
-        if !is_well {
-            self.counts.errors[errors::word_of(error)] += 1;
-        }
+        self.count_error(error);
         match meaning {
             Meaning::NoScript if planted::is(Planted::NoScriptRefused) => {
                 self.end(&flight, Outcome::Failed(Failure::Unavailable));

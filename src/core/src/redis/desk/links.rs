@@ -23,7 +23,11 @@ impl Desk {
         node.is_resolving = false;
         match to {
             Some(_) => node.link.set_to(to),
-            None => node.link.unresolved(now, &mut self.rng),
+            None => {
+                node.link.unresolved(now, &mut self.rng);
+                let word = LinkFault::NoAddress.word();
+                *self.link_faults.entry(word).or_default() += 1;
+            }
         }
     }
 

@@ -282,9 +282,7 @@ impl Desk {
             let is_open = errors::meaning(error) == Meaning::Open;
             self.counts.draws_unknown += u64::from(is_open && pull.is_draw());
             self.pull_lost(place, pull);
-            if !matches!(error.code, b"NOSCRIPT" | b"MOVED" | b"ASK" | b"CLUSTERDOWN") {
-                self.counts.errors[errors::word_of(error)] += 1;
-            }
+            self.count_error(error);
             match error.code {
                 b"NOSCRIPT" => self.load(now, index, pull.script(), fx),
                 b"MOVED" => {
@@ -329,14 +327,19 @@ impl Desk {
             Err(fault) => {
                 self.counts.draws_unknown += u64::from(pull.is_draw());
                 self.pull_lost(place, pull);
-                match fault {
-                    // What somebody wrote into the books of one SKU is no fault of the link that serves the others.
-                    ShapeFault::Field | ShapeFault::Books => {
-                        self.counts.errors[errors::OUR_BOOKS] += 1;
+                // What somebody wrote into the books of one SKU is no fault of the link that serves the others; nothing
+                // is granted from them until they can be read.
+                let reads = matches!(
+                    pull,
+                    Pull::Snapshot { .. } | Pull::Outbox { .. } | Pull::Take
+                );
+                if reads && matches!(fault, ShapeFault::Field | ShapeFault::Books) {
+                    self.counts.errors[errors::OUR_BOOKS] += 1;
+                    if matches!(pull, Pull::Snapshot { .. }) {
+                        self.slot_left(usize::from(place), index);
                     }
-                    ShapeFault::Error | ShapeFault::Length | ShapeFault::Code(_) => {
-                        self.lose(now, index, LinkFault::WrongShape, fx);
-                    }
+                } else {
+                    self.lose(now, index, LinkFault::WrongShape, fx);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Replies of many parts: a SKU's state with a page of its winners, and a page of the outbox.
 
-use super::{ShapeFault, books, decimal, flag, integer, list, mode, reservation, within};
+use super::{ShapeFault, books, code, decimal, flag, integer, list, mode, reservation, within};
 use crate::ledger::SkuState;
 use crate::limits::{RESTOCKS_PAGE, UNITS_MAX};
 use crate::order::contract::{OrderMessage, Restocked};
@@ -106,7 +106,7 @@ pub fn outbox<'a>(
     reply: &Value<'a>,
 ) -> Result<Option<OutboxPage<'a>>, ShapeFault> {
     let mut items = list(reply)?;
-    match (integer(items.next())?, items.len()) {
+    match (code(items.next())?, items.len()) {
         (7, 0) => return Ok(None),
         (19, 6) => {}
         (7 | 19, _) => return Err(ShapeFault::Length),
@@ -169,7 +169,7 @@ impl Iterator for Winners<'_> {
 /// What of the reply is not one.
 pub fn page<'a>(sku: SkuKey, reply: &Value<'a>) -> Result<Option<Page<'a>>, ShapeFault> {
     let mut items = list(reply)?;
-    match (integer(items.next())?, items.len()) {
+    match (code(items.next())?, items.len()) {
         (7, 0) => return Ok(None),
         (18, 23) => {}
         (7 | 18, _) => return Err(ShapeFault::Length),

@@ -1,6 +1,6 @@
 //! What `take` answers: messages of a SKU's stream, and how reservations stand.
 
-use super::{ShapeFault, decimal, integer, list, within};
+use super::{ShapeFault, code, decimal, integer, list, within};
 use crate::limits::{RESERVATIONS_MAX, UNITS_MAX};
 use crate::order::contract::{Money, OrderMessage};
 use crate::redis::step::StreamId;
@@ -42,7 +42,7 @@ pub struct TakenPage {
 /// What of the reply is not one.
 pub fn taken(sku: SkuKey, ids_above: u64, reply: &Value<'_>) -> Result<Taken, ShapeFault> {
     let mut items = list(reply)?;
-    match (integer(items.next())?, items.len()) {
+    match (code(items.next())?, items.len()) {
         (7, 0) => return Ok(Taken::NotOpen),
         (21, 2) => return Ok(Taken::Elsewhere),
         (20, 4) => {}
