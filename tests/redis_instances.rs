@@ -27,12 +27,7 @@ struct Chain {
 impl Chain {
     fn new(name: &str, redis: &Redis) -> Self {
         let worker = Shop::new(&format!("instances-{name}-worker"));
-        worker.edit("# kind = \"embedded\"", "kind = \"redis\"");
-        worker.edit(
-            "# servers = [\"127.0.0.1:6379\"]",
-            &format!("servers = [\"{}\"]", redis.addr()),
-        );
-        worker.edit("# accept_lua_holes = false", "accept_lua_holes = true");
+        worker.use_redis(&redis.addr().to_string());
         worker.edit("# made_by = \"here\"", "made_by = \"worker\"");
         let instances = ["a", "b"].map(|letter| copy_of(&worker, &format!("{name}-{letter}")));
         Self { worker, instances }

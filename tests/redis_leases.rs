@@ -38,16 +38,13 @@ impl Chain {
             }
         }
         for shop in chain.all() {
-            shop.edit("# kind = \"embedded\"", "kind = \"redis\"");
-            let servers = |redis: &Redis| format!("servers = [\"{}\"]", redis.addr());
-            shop.edit("# servers = [\"127.0.0.1:6379\"]", &servers(redis));
-            shop.edit("# accept_lua_holes = false", "accept_lua_holes = true");
+            shop.use_redis(&redis.addr().to_string());
             if let Some(limiter) = limiter {
                 shop.set(
                     "limiter",
                     &format!(
-                        "{}\naccept_lua_holes = true\nreply_timeout = \"200ms\"",
-                        servers(limiter)
+                        "servers = [\"{}\"]\naccept_lua_holes = true\nreply_timeout = \"200ms\"",
+                        limiter.addr()
                     ),
                 );
             }

@@ -25,12 +25,7 @@ const ID: &str = "substr(printf('%x', reservation_id), -1)";
 
 fn shop(name: &str, servers: &str) -> Shop {
     let shop = Shop::new(&format!("reconcile-{name}"));
-    shop.edit("# kind = \"embedded\"", "kind = \"redis\"");
-    shop.edit(
-        "# servers = [\"127.0.0.1:6379\"]",
-        &format!("servers = [\"{servers}\"]"),
-    );
-    shop.edit("# accept_lua_holes = false", "accept_lua_holes = true");
+    shop.use_redis(servers);
     shop
 }
 

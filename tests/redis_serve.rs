@@ -22,12 +22,7 @@ fn shop(name: &str, redis: &Redis) -> Shop {
 
 fn shop_at(name: &str, servers: &str) -> Shop {
     let shop = Shop::new(&format!("redis-{name}"));
-    shop.edit("# kind = \"embedded\"", "kind = \"redis\"");
-    shop.edit(
-        "# servers = [\"127.0.0.1:6379\"]",
-        &format!("servers = [\"{servers}\"]"),
-    );
-    shop.edit("# accept_lua_holes = false", "accept_lua_holes = true");
+    shop.use_redis(servers);
     shop
 }
 

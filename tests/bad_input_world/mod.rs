@@ -28,6 +28,16 @@ pub struct Shop {
 }
 
 impl Shop {
+    /// Its ledger is in Redis from now on, at these servers of any version (more than one: `a", "b`).
+    pub fn use_redis(&self, servers: &str) {
+        self.edit("# kind = \"embedded\"", "kind = \"redis\"");
+        self.edit(
+            "# servers = [\"127.0.0.1:6379\"]",
+            &format!("servers = [\"{servers}\"]"),
+        );
+        self.edit("# accept_lua_holes = false", "accept_lua_holes = true");
+    }
+
     pub fn new(name: &str) -> Self {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
             .join(format!("bad-input-{name}-{}", std::process::id()));

@@ -82,7 +82,7 @@ impl Desk {
     pub fn here(&self, sku: SkuKey) -> Option<HomeId> {
         let place = self.sku_of(sku)?;
         let node = &self.nodes[self.node_of(place)?];
-        (node.link.is_ready() && !node.is_retired).then(|| node.link.facts().home())
+        (node.link.is_ready() && !node.is_retired).then(|| node.link.home())
     }
 
     /// The largest epoch that was seen of the SKU at that place.
@@ -137,7 +137,7 @@ impl Desk {
     pub(super) fn name_for(&self, place: usize, index: usize, is_asking: bool) -> HomeId {
         let from = self.skus[place].home.fine.filter(|_| is_asking);
         let at = from.map_or(index, |(at, _)| at);
-        self.nodes[at].link.facts().home()
+        self.nodes[at].link.home()
     }
 
     /// True when the history of the node at `index` is known for as long as the SKU may have been there: it was met
@@ -147,7 +147,7 @@ impl Desk {
         let was_met = home
             .heard_at
             .zip(node.met)
-            .is_some_and(|(heard, (name, at))| name == node.link.facts().home() && at <= heard);
+            .is_some_and(|(heard, (name, at))| name == node.link.home() && at <= heard);
         was_met || !node.link.facts().was_promoted
     }
 
@@ -273,7 +273,7 @@ impl Desk {
         if self.nodes[index].is_retired {
             return self.fail_parked(index); // its name is an old one
         }
-        let here = self.nodes[index].link.facts().home();
+        let here = self.nodes[index].link.home();
         let home = self.skus[place].home;
         let Some((at, fence, epoch)) = seen else {
             // Never opened, or lost.
@@ -287,7 +287,7 @@ impl Desk {
             return self.vouch(now, index, place, fx);
         }
         let mut nodes = self.nodes.iter();
-        let from = nodes.position(|node| node.link.is_ready() && node.link.facts().home() == at);
+        let from = nodes.position(|node| node.link.is_ready() && node.link.home() == at);
         let may_have_moved =
             fence.as_bytes().is_empty() && epoch >= home.epoch && self.is_known(&home, index);
         match from.filter(|&from| may_have_moved && from != index) {
@@ -373,7 +373,7 @@ impl Desk {
         if facts.is_some() && !is_same {
             node.is_retired = true; // it is greeted again, and what it became is seen
         }
-        let from = node.link.facts().home();
+        let from = node.link.home();
         let gave = matches!(self.skus[place].home.word, Word::Asked { about: at, gave: true } if at == about);
         if gave && is_same && self.name_books(now, place, &from, about, fx) {
             return;
@@ -394,7 +394,7 @@ impl Desk {
         fx: &mut Effects,
     ) -> bool {
         let (sku, node) = (&mut self.skus[place], &mut self.nodes[index]);
-        let here = node.link.facts().home();
+        let here = node.link.home();
         let sent = node.link.send(now, Sent::Named(place as u16), fx, |out| {
             sku.steps.push_rehome(&Rehomed::Moved(*from), &here, 0, out);
         });

@@ -127,7 +127,7 @@ impl Desk {
         node.is_retired = false;
         node.loading = 0;
         node.greetings += 1;
-        let name = node.link.facts().home();
+        let name = node.link.home();
         if node.met.is_none_or(|(met, _)| met != name) {
             node.met = Some((name, now.mono));
         }

@@ -220,7 +220,7 @@ impl Desk {
         }
         let heard = self.epoch_of(place);
         let (steps, node) = (&self.skus[place].steps, &mut self.nodes[index]);
-        let here = node.link.facts().home();
+        let here = node.link.home();
         let sent = Sent::Pull(place as u16, pull);
         let write = |out: &mut Vec<u8>| write(steps, (&here, heard), out);
         node.link.send(now, sent, fx, write).is_ok()

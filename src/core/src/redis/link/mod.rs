@@ -17,7 +17,7 @@ use crate::tls::TlsPeer;
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 use fault::LinkFault;
-use greeting::{Heard, Part, ServerFacts, Words};
+use greeting::{Heard, HomeId, Part, ServerFacts, Words};
 use weir_proto::resp::{Scan, Scanner, Value};
 
 /// Times of a link.
@@ -104,6 +104,8 @@ pub struct Link<W> {
     sent: VecDeque<Sent<W>>,
     scanner: Scanner,
     facts: ServerFacts,
+    /// [`ServerFacts::home`] of them, made once a greeting.
+    home: HomeId,
     /// Connections in a row that never became ready, or were lost.
     failures: u32,
     last_sent: Mono,
@@ -129,6 +131,7 @@ impl<W> Link<W> {
             sent: VecDeque::with_capacity(under_way_max),
             scanner: Scanner::new(),
             facts: ServerFacts::default(),
+            home: HomeId::default(),
             failures: 0,
             last_sent: Mono(0),
             last_fault: None,
@@ -153,6 +156,11 @@ impl<W> Link<W> {
     /// Who answered the last greeting that ended well or got so far.
     pub fn facts(&self) -> &ServerFacts {
         &self.facts
+    }
+
+    /// The server's name for itself, as the last whole greeting told it; empty until there was one.
+    pub fn home(&self) -> HomeId {
+        self.home
     }
 
     /// Why the last connection was closed or not made.
@@ -284,6 +292,7 @@ impl<W> Link<W> {
     pub fn connected(&mut self, now: Now, conn: ConnId, fx: &mut Effects) {
         self.scanner = Scanner::new();
         self.facts = ServerFacts::default();
+        self.home = HomeId::default();
         self.phase = Phase::Greeting {
             conn,
             until: now.mono.plus_ms(self.patience.greeting_ms_max),
@@ -388,6 +397,7 @@ impl<W> Link<W> {
         let is_ready = self.sent.is_empty();
         if is_ready {
             self.phase = Phase::Ready(conn);
+            self.home = self.facts.home();
             self.failures = 0;
             self.last_fault = None;
         }

@@ -29,8 +29,6 @@ pub struct TakenPage {
     pub messages: Vec<(StreamId, OrderMessage)>,
     /// Entries that are no order messages.
     pub unreadable: Vec<StreamId>,
-    /// How many of them are new.
-    pub fresh: u64,
     /// Where the claim goes on; `None`: it was the last page, or nothing was claimed.
     pub claim_next: Option<StreamId>,
     /// Of each reservation that was to be looked at: true while it has no order.
@@ -63,7 +61,6 @@ pub fn taken(sku: SkuKey, ids_above: u64, reply: &Value<'_>) -> Result<Taken, Sh
         let entries = parts.next().ok_or(ShapeFault::Length)?;
         reader.entries(&entries, &mut page)?;
     }
-    let before = page.messages.len();
     let fresh = items.next().ok_or(ShapeFault::Length)?;
     if fresh != Value::Null {
         // Of each stream its name and its entries; there is one.
@@ -73,7 +70,6 @@ pub fn taken(sku: SkuKey, ids_above: u64, reply: &Value<'_>) -> Result<Taken, Sh
         let entries = only.next().ok_or(ShapeFault::Length)?;
         reader.entries(&entries, &mut page)?;
     }
-    page.fresh = (page.messages.len() - before) as u64;
     let records = items.next().ok_or(ShapeFault::Length)?;
     let is_reserved = |record: Value<'_>| record.text().is_some_and(|text| text.starts_with(b"0 "));
     page.waits = list(&records)?.map(is_reserved).collect();
@@ -207,7 +203,7 @@ mod tests {
             .map(|(id, message)| (id.ms, message.reservation.0))
             .collect();
         assert_eq!(found, [(3, 1_011), (9, 1_012)]);
-        assert_eq!((page.total, page.fresh), (100, 1));
+        assert_eq!(page.total, 100);
         assert_eq!(page.claim_next, Some(StreamId { ms: 5, seq: 1 }));
         assert_eq!(page.waits, [true, false, false]);
         assert_eq!(page.messages[0].1.unit_price.minor, 1_990);
