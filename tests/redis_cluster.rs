@@ -236,6 +236,10 @@ fn a_dead_master_is_followed_by_its_replica(cluster: &Cluster, map: &SlotMap) {
 /// A node that is told to serve no longer some of its slots: they are named.
 fn a_hole_is_named(cluster: &Cluster, map: &SlotMap) {
     let owner = cluster.index_of(map.node_of(100).unwrap().port);
+    // The heir of the master that died may be news to it.
+    until("it has heard who serves every slot", || {
+        uncovered(&map_of(cluster, owner, true, "CLUSTER SHARDS")).is_empty()
+    });
     let mut link = cluster.link(owner);
     link.order("CLUSTER DELSLOTSRANGE 100 199 201 201");
     for question in ["CLUSTER SHARDS", "CLUSTER SLOTS"] {
